@@ -1,0 +1,54 @@
+// Scratch memory of kernels: 64-byte aligned, uninitialised, NaN-filled in builds with
+// HEDGEROW_POISON, so that reading before writing shows.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <utility>
+
+namespace hedgerow {
+
+template <typename T>
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  explicit AlignedBuffer(int64_t size) { resize(size); }
+  AlignedBuffer(AlignedBuffer&& other) noexcept { *this = std::move(other); }
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  AlignedBuffer(const AlignedBuffer&) = delete;
+  AlignedBuffer& operator=(const AlignedBuffer&) = delete;
+  ~AlignedBuffer() { std::free(data_); }
+
+  // Contents are lost; nothing is initialised.
+  void resize(int64_t size) {
+    std::free(data_);
+    data_ = nullptr;
+    size_ = size;
+    if (size == 0) return;
+    const size_t bytes = (static_cast<size_t>(size) * sizeof(T) + 63) / 64 * 64;
+    data_ = static_cast<T*>(std::aligned_alloc(64, bytes));
+    if (data_ == nullptr) throw std::bad_alloc();
+#ifdef HEDGEROW_POISON
+    std::memset(data_, 0xff, bytes);  // all ones is a NaN in every floating type
+#endif
+  }
+
+  T* data() { return data_; }
+  const T* data() const { return data_; }
+  int64_t size() const { return size_; }
+  T& operator[](int64_t i) { return data_[i]; }
+  const T& operator[](int64_t i) const { return data_[i]; }
+
+ private:
+  T* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+}  // namespace hedgerow

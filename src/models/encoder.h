@@ -1,0 +1,64 @@
+// Bidirectional encoders (BERT so far): embeddings, layers of attention and MLP, optional head.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "nn/attention.h"
+
+namespace hedgerow::models {
+
+// Plain data, filled from config.json by the architecture's entry in the registry.
+struct EncoderConfig {
+  std::string architecture;  // "bert"
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_heads = 0;
+  int64_t intermediate_size = 0;
+  int64_t max_positions = 0;
+  int64_t type_vocab_size = 0;
+  int64_t pad_token_id = 0;
+  double layer_norm_eps = 1e-12;
+  std::string activation = "gelu";
+  bool has_pooler = true;
+};
+
+struct EncoderInput {
+  at::Tensor input_ids;                        // int64 [B,T]
+  std::optional<at::Tensor> attention_mask;    // int64 or bool [B,T]; missing = ones
+  std::optional<at::Tensor> token_type_ids;    // int64 [B,T]; missing = zeros
+  std::optional<at::Tensor> position_ids;      // int64 [B,T] or [T]; missing = 0 .. T-1
+};
+
+struct EncoderOutput {
+  at::Tensor last_hidden_state;           // [B,T,hidden]
+  std::vector<at::Tensor> hidden_states;  // embeddings and each layer's output, if asked for
+  std::optional<at::Tensor> logits;       // of the model's head, where it has one
+};
+
+class Encoder : public torch::nn::Module {
+ public:
+  explicit Encoder(const EncoderConfig& config);
+
+  // Throws Error when a length exceeds the model's positions, an id the vocabulary, a mask or type
+  // tensor's shape the ids'.
+  EncoderOutput forward(const EncoderInput& input, bool all_hidden_states = false);
+
+  const EncoderConfig& config() const { return config_; }
+  int64_t num_layers() const { return config_.num_layers; }
+  nn::Attention& attention(int64_t layer);
+
+ private:
+  EncoderConfig config_;
+  struct Parts;  // embeddings, layers, pooler, head
+  std::shared_ptr<Parts> parts_;
+};
+
+}  // namespace hedgerow::models

@@ -1,0 +1,133 @@
+// A mixer is an attention mechanism: what happens between the q, k, v projections and the output
+// projection. It describes itself (options, parameters, head layout), so that conversion, config
+// files, `info` and reports need not know any mechanism by name.
+//
+// Legend: B batch, T queries, S keys, H heads, D query/key width, Dv value width.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace hedgerow::nn {
+
+// Heads of the projections around a mixer. Mechanisms that mix heads may use counts that differ;
+// for the others key_heads = heads = value_heads. kv_heads < key_heads is grouped-query attention.
+struct HeadLayout {
+  int64_t key_heads = 0;    // Hk: heads of q (and, without grouping, of k)
+  int64_t kv_heads = 0;     // Hkv: heads of k and v in memory
+  int64_t heads = 0;        // H: heads that are normalised
+  int64_t value_heads = 0;  // Hv: heads of the output
+  int64_t head_dim = 0;     // D
+  int64_t value_dim = 0;    // Dv
+};
+
+// One typed option of a mechanism, as given on the command line, in recipes and in config.json.
+using OptionValue = std::variant<bool, int64_t, double, std::string>;
+struct OptionSpec {
+  std::string name;
+  OptionValue default_value;  // also fixes the type
+  std::string help;
+  std::vector<std::string> choices;  // of a string option; empty = any
+};
+
+// Values for all options of one mechanism, checked against its specs.
+class Options {
+ public:
+  Options() = default;
+  // Starts from the defaults. Throws Error naming the option and the rule on unknown names, wrong
+  // types or a value that is not among the choices.
+  Options(const std::string& kind, const std::vector<OptionSpec>& specs,
+          const std::map<std::string, OptionValue>& given);
+  bool get_bool(const std::string& name) const;
+  int64_t get_int(const std::string& name) const;
+  double get_double(const std::string& name) const;
+  const std::string& get_string(const std::string& name) const;
+  const std::map<std::string, OptionValue>& values() const { return values_; }
+
+ private:
+  std::map<std::string, OptionValue> values_;
+};
+
+// Gives a mixer the projected heads, for all positions or for chosen ones (int64 [P]).
+class Projector {
+ public:
+  virtual ~Projector() = default;
+  virtual at::Tensor queries() const = 0;                                           // [B,Hk,T,D]
+  virtual at::Tensor keys(const std::optional<at::Tensor>& positions = {}) const = 0;    // [B,Hkv,S|P,D]
+  virtual at::Tensor values(const std::optional<at::Tensor>& positions = {}) const = 0;  // [B,Hkv,S|P,Dv]
+};
+
+// A projector over tensors that exist already: captured heads of a teacher, tests.
+class FixedProjector : public Projector {
+ public:
+  FixedProjector(at::Tensor q, at::Tensor k, at::Tensor v) : q_(q), k_(k), v_(v) {}
+  at::Tensor queries() const override { return q_; }
+  at::Tensor keys(const std::optional<at::Tensor>& positions = {}) const override;
+  at::Tensor values(const std::optional<at::Tensor>& positions = {}) const override;
+
+ private:
+  at::Tensor q_, k_, v_;
+};
+
+struct AttentionMask {
+  std::optional<at::Tensor> key_mask;   // boolean [B,S], true = keep: padding
+  std::optional<at::Tensor> attn_mask;  // boolean or floating, broadcastable to [B,H,T,S]
+  bool is_causal = false;               // bottom-right
+
+  // One mask for operators that take attn_mask: both together.
+  std::optional<at::Tensor> combined() const;
+};
+
+struct MixInput {
+  at::Tensor x;  // [B,T,d_model] tokens that ask (may be undefined with a FixedProjector)
+  at::Tensor m;  // [B,S,d_model] tokens that are asked
+  const Projector& project;
+  AttentionMask mask;
+};
+
+class Mixer : public torch::nn::Module {
+ public:
+  virtual std::string kind() const = 0;
+  virtual const Options& options() const = 0;
+  virtual const HeadLayout& layout() const = 0;
+
+  // [B,Hv,T,Dv], differentiable in everything the projector gives and in the mixer's parameters.
+  virtual at::Tensor mix(const MixInput& input) = 0;
+
+  // The full weights [B,H,T,S] that mix() applies, differentiable; for small T, analysis and
+  // distillation.
+  virtual at::Tensor weights(const MixInput& input) = 0;
+
+  // log(weights), finite wherever the weight is positive in exact arithmetic; what distillation
+  // minimises a cross-entropy of. Excluded entries are -inf.
+  virtual at::Tensor log_weights(const MixInput& input) = 0;
+};
+
+// What the registry knows of a mechanism before one exists.
+struct MixerType {
+  std::string kind;     // "softmax", "hedgehog", ...
+  std::string summary;  // one line for help and info
+  std::vector<OptionSpec> options;
+  bool linear_time = false;
+  // Parameters start so that a swap into a pretrained model is as close as the mechanism allows.
+  std::shared_ptr<Mixer> (*create)(const HeadLayout& layout, const Options& options);
+};
+
+// The explicit list of mechanisms (mixers/registry.cc).
+const std::vector<MixerType>& mixer_types();
+
+// Throws Error listing the known kinds.
+const MixerType& mixer_type(const std::string& kind);
+
+std::shared_ptr<Mixer> make_mixer(const std::string& kind, const HeadLayout& layout,
+                                  const std::map<std::string, OptionValue>& options = {});
+
+}  // namespace hedgerow::nn

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+"""Measure the attention operators and hold the figures against the project's targets.
+
+    python bench/run.py PROGRAM [--out FILE] [--quick]
+
+Runs `hedgerow bench ops` several times, prints one line per target (measured, wanted, yes or no)
+and writes everything to FILE as JSON. The targets hold for one thread, B=1 H=12 D=64 float32 on a
+machine with AVX-512; elsewhere the lines are printed for information. A missed target is a line,
+not a failure: timing never decides a test.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import subprocess
+import tempfile
+
+# (method, mask, step): ratio to scaled_dot_product_attention wanted at each length.
+LENGTHS = (512, 1024, 2048, 4096)
+RATIOS = {
+    ("softmax", "dense", "forward"): (0.50, 0.50, 0.50, 0.50),
+    ("softmax", "causal", "forward"): (0.35, 0.45, 0.45, 0.45),
+    ("softmax", "dense", "forward+backward"): (0.50, 0.50, 0.50, 0.50),
+    ("softmax", "causal", "forward+backward"): (0.30, 0.36, 0.42, 0.45),
+    ("hedgehog", "causal", "forward"): (0.30, 0.23, 0.14, 0.08),
+    ("hedgehog", "causal", "forward+backward"): (0.32, 0.21, 0.14, 0.08),
+    ("hedgehog", "dense", "forward"): (0.25, 0.15, 0.08, 0.04),
+    ("hedgehog", "dense", "forward+backward"): (0.25, 0.14, 0.07, 0.036),
+}
+PEAK_PERCENT = {"forward": (65, (1024, 2048, 4096)), "forward+backward": (68, LENGTHS)}
+WIDTHS = (32, 64, 80, 96, 128)
+WIDTH_FACTOR = 1.3
+DECODE_US = 6.0
+LINEAR_LENGTHS = (8192, 16384, 32768, 65536)
+LINEAR_SLACK = 1.10
+TWO_THREADS = 1.8
+
+
+class Bench:
+    """Calls the program and collects its documents and our lines."""
+
+    def __init__(self, program: str, quick: bool) -> None:
+        self.program = program
+        self.effort = ["--rounds", "3"] if quick else ["--rounds", "5", "--best-of", "3"]
+        self.documents: list[dict] = []
+        self.lines: list[dict] = []
+
+    def ops(self, *options: str, threads: int = 1) -> dict:
+        """One run of `bench ops`; its table goes to the terminal, its JSON comes back."""
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder) / "bench.json"
+            command = [self.program, "bench", "ops", "--threads", str(threads), *self.effort, *options]
+            subprocess.run([*command, "--out", str(out)], check=True)
+            document = json.loads(out.read_text())
+        document["options"] = list(options)
+        self.documents.append(document)
+        return document
+
+    def line(self, name: str, measured: float, wanted: float, at_most: bool = True) -> None:
+        held = measured <= wanted if at_most else measured >= wanted
+        self.lines.append(dict(target=name, measured=measured, wanted=wanted,
+                               rule="at most" if at_most else "at least", held=held))
+
+
+def joined(values: tuple[int, ...]) -> str:
+    return ",".join(map(str, values))
+
+
+def against_sdpa(bench: Bench) -> None:
+    rows = bench.ops("--length", joined(LENGTHS), "--decode")
+    for row in rows["rows"]:
+        key = (row["method"], row["mask"], row["step"])
+        name = f"{' '.join(key)} T={row['T']}"
+        bench.line(f"{name}: time / SDPA", row["ratio"], RATIOS[key][LENGTHS.index(row["T"])])
+        if key[:2] == ("softmax", "dense"):
+            percent, lengths = PEAK_PERCENT[row["step"]]
+            if row["T"] in lengths:
+                bench.line(f"{name}: % of FMA peak", row["percent_of_peak"], percent, at_most=False)
+    bench.line("one token, 12 heads, kernel: us", rows["decode"]["kernel_us"], DECODE_US)
+
+
+def large_inputs(bench: Bench) -> None:
+    rows = bench.ops("--method", "hedgehog", "--step", "forward", "--scale", "1000",
+                     "--length", joined(LENGTHS), "--no-memory")
+    for row in rows["rows"]:
+        wanted = RATIOS["hedgehog", row["mask"], "forward"][LENGTHS.index(row["T"])]
+        bench.line(f"hedgehog {row['mask']} forward T={row['T']}, q and k x1000: time / SDPA", row["ratio"], wanted)
+
+
+def widths(bench: Bench) -> None:
+    for step in ("forward", "forward+backward"):
+        per_flop = {}
+        for width in WIDTHS:
+            rows = bench.ops("--method", "softmax", "--mask", "dense", "--step", step, "--length", "1024",
+                             "--head-dim", str(width), "--no-memory", "--max-sdpa-length", "0")
+            per_flop[width] = 1 / rows["rows"][0]["gflops"]
+        for width in WIDTHS:
+            bench.line(f"softmax dense {step} T=1024 D={width}: time per FLOP / that of D=64",
+                       per_flop[width] / per_flop[64], WIDTH_FACTOR)
+
+
+def linear_time(bench: Bench) -> None:
+    rows = bench.ops("--method", "hedgehog", "--step", "forward", "--length", joined(LINEAR_LENGTHS),
+                     "--max-sdpa-length", "0", "--no-memory")["rows"]
+    for mask in ("dense", "causal"):
+        per_token = [r["ms"] / r["T"] for r in rows if r["mask"] == mask]
+        bench.line(f"hedgehog {mask} forward: time per token at T=65536 / at T=8192",
+                   per_token[-1] / per_token[0], LINEAR_SLACK)
+
+
+def scaling(bench: Bench) -> None:
+    lengths = LENGTHS[1:]
+    runs = [bench.ops("--length", joined(lengths), "--max-sdpa-length", "0", "--no-memory", threads=n)["rows"]
+            for n in (1, 2)]
+    for one, two in zip(*runs):
+        bench.line(f"{one['method']} {one['mask']} {one['step']} T={one['T']}: speed of 2 threads / 1",
+                   one["ms"] / two["ms"], TWO_THREADS, at_most=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("program")
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--quick", action="store_true", help="three rounds, no repeats")
+    args = parser.parse_args()
+    bench = Bench(args.program, args.quick)
+    for part in (against_sdpa, large_inputs, widths, linear_time, scaling):
+        part(bench)
+    print()
+    for line in bench.lines:
+        verdict = "yes" if line["held"] else "NO"
+        print(f"{verdict:3}  {line['target']:75} {line['measured']:8.3f}  {line['rule']} {line['wanted']}")
+    print(f"{sum(l['held'] for l in bench.lines)} of {len(bench.lines)} targets held")
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(dict(lines=bench.lines, runs=bench.documents), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,23 @@
+// The public entry points: which implementation runs.
+#include "hedgerow/kernels/linear.h"
+
+#include "kernels/linear/linear_reference.h"
+
+namespace hedgerow::kernels {
+
+void hedgehog_features_forward(const FeaturesForward& p) { reference::hedgehog_features_forward(p); }
+void hedgehog_features_backward(const FeaturesBackward& p) {
+  reference::hedgehog_features_backward(p);
+}
+void linear_attention_forward(const LinearForward& p) { reference::linear_attention_forward(p); }
+void linear_attention_backward(const LinearBackward& p) { reference::linear_attention_backward(p); }
+void linear_attention_step(const LinearStep& p) { reference::linear_attention_step(p); }
+void hedgehog_attention_forward(const HedgehogForward& p) {
+  reference::hedgehog_attention_forward(p);
+}
+void hedgehog_attention_backward(const HedgehogBackward& p) {
+  reference::hedgehog_attention_backward(p);
+}
+void hedgehog_attention_step(const HedgehogStep& p) { reference::hedgehog_attention_step(p); }
+
+}  // namespace hedgerow::kernels

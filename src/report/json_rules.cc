@@ -1,0 +1,90 @@
+#include "report/json_rules.h"
+
+#include <algorithm>
+
+namespace hedgerow::report {
+namespace {
+
+// What was found, short enough for one line.
+std::string shown(const Json& value) {
+  if (value.is_object()) return concat("an object with ", value.size(), " members");
+  if (value.is_array()) return concat("a list of ", value.size());
+  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+}  // namespace
+
+const Json& member(const Json& object, std::string_view key) {
+  static const Json null;
+  if (!object.is_object()) return null;
+  const auto found = object.find(std::string(key));
+  return found == object.end() ? null : *found;
+}
+
+Json parse_json(const std::string& path, std::string_view text, int64_t line) {
+  const std::string where = line > 0 ? concat(path, " line ", line) : path;
+  try {
+    return Json::parse(text.begin(), text.end());
+  } catch (const Json::parse_error& error) {
+    std::string reason = error.what();
+    const size_t after_code = reason.find("] ");
+    if (after_code != std::string::npos) reason = reason.substr(after_code + 2);
+    std::replace(reason.begin(), reason.end(), '\n', ' ');
+    throw Error(concat("report: ", where, ": must be JSON in UTF-8; got ", reason));
+  } catch (const Json::out_of_range&) {
+    throw Error(concat("report: ", where, ": numbers must fit in float64; got one that does not"));
+  }
+}
+
+void JsonRules::require(bool holds, const std::string& place, std::string_view rule,
+                        const Json& got) const {
+  HEDGEROW_CHECK(holds, "report: ", path_, ": `", place, "` ", rule, "; got ", shown(got));
+}
+
+const Json& JsonRules::object(const Json& value, const std::string& place) const {
+  require(value.is_object(), place, "must be an object", value);
+  return value;
+}
+
+const Json& JsonRules::array(const Json& value, const std::string& place) const {
+  require(value.is_array(), place, "must be a list", value);
+  return value;
+}
+
+void JsonRules::text(const Json& value, const std::string& place) const {
+  require(value.is_string(), place, "must be a string", value);
+}
+
+void JsonRules::number_or_null(const Json& value, const std::string& place) const {
+  require(value.is_number() || value.is_null(), place, "must be a number or null", value);
+}
+
+int64_t JsonRules::positive_integer(const Json& value, const std::string& place) const {
+  const bool holds = value.is_number_integer() && value.get<double>() >= 1 && value.get<double>() <= 1e9;
+  require(holds, place, "must be an integer from 1 to 1000000000", value);
+  return value.get<int64_t>();
+}
+
+std::vector<int64_t> JsonRules::matrix(const Json& value, const std::string& place) const {
+  std::vector<int64_t> heads;
+  for (const Json& row : array(value, place)) {
+    const std::string row_place = concat(place, "[", heads.size(), "]");
+    array(row, row_place);
+    for (size_t h = 0; h < row.size(); ++h) number_or_null(row[h], concat(row_place, "[", h, "]"));
+    heads.push_back(static_cast<int64_t>(row.size()));
+  }
+  return heads;
+}
+
+void JsonRules::optional_text(const Json& object, const char* key, const std::string& place) const {
+  const Json& value = member(object, key);
+  if (!value.is_null()) text(value, place);
+}
+
+void JsonRules::optional_number(const Json& object, const char* key, const std::string& place) const {
+  number_or_null(member(object, key), place);
+}
+
+}  // namespace hedgerow::report

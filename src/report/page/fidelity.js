@@ -1,0 +1,86 @@
+// KL and entropy per layer and head.
+
+function matrixStages(group) {
+  const known = STAGES.filter(stage => Array.isArray(group[stage.key])).map(stage => ({ ...stage, rows: group[stage.key] }));
+  const others = Object.keys(group).filter(key => Array.isArray(group[key]) && !STAGES.some(stage => stage.key === key));
+  return [...known, ...others.map(key => ({ key, name: words(key), rows: group[key] }))];
+}
+
+function headRows(rows) {
+  return rows.flatMap((row, layer) => row.map((value, head) => ({ layer, head, value })));
+}
+
+// Colour runs with the square root, so that small differences near 0 show.
+function heatOption(rows, top, unit, width) {
+  const heads = largest(rows.map(row => row.length), 0);
+  const cell = (width - 40) / Math.max(1, heads);
+  const dark = isDark();
+  const cells = headRows(rows).filter(cell => isNumber(cell.value));
+  const axis = axisStyle();
+  return {
+    grid: { left: 30, right: 4, top: 4, bottom: 34 },
+    xAxis: { type: 'category', data: Array.from({ length: heads }, (_, i) => String(i + 1)), name: 'head', nameLocation: 'middle', nameGap: 22, ...axis, splitLine: { show: false }, axisLine: { show: false } },
+    yAxis: { type: 'category', inverse: true, data: rows.map((_, i) => String(i + 1)), ...axis, splitLine: { show: false }, axisLine: { show: false } },
+    visualMap: { show: false, type: 'continuous', min: 0, max: Math.sqrt(top) || 1, dimension: 2, inRange: { color: ramp('sequential') } },
+    tooltip: { ...tooltipStyle(), formatter: item => tooltipCard(`Layer ${item.data.value[1] + 1}, head ${item.data.value[0] + 1}`, [[unit, fixed(item.data.real, 3)]]) },
+    series: [{ type: 'heatmap', data: cells.map(({ layer, head, value }) => {
+      const share = Math.sqrt(Math.max(0, value) / top);
+      return { value: [head, layer, Math.sqrt(Math.max(0, value))], real: value,
+        label: { show: cell >= 34, color: share > 0.55 ? (dark ? '#10130f' : '#ffffff') : (dark ? '#dfe5dc' : '#2a302c'), fontSize: 10.5, formatter: () => (value < 10 ? fixed(value, 2) : short(value, 2)) } };
+    }), itemStyle: { borderColor: colour('--surface'), borderWidth: cell > 12 ? 1.5 : 0.5, borderRadius: 2 }, emphasis: { itemStyle: { borderColor: colour('--ink') } } }],
+  };
+}
+
+function heatHeight(rows) {
+  return `${Math.min(34, Math.max(9, rows.length * 1.9 + 2.6))}rem`;
+}
+
+function klPanel(kl) {
+  const stages = matrixStages(kl);
+  const all = stages.flatMap(stage => finiteOf(stage.rows.flat()));
+  if (!all.length) return absent('analysis.json', 'KL per head');
+  const top = largest(all, 0) || 1;
+  const bar = el('div', { class: 'legend' });
+  barRedraws.push(() => bar.replaceChildren('KL in nats', colourBar('sequential', [[0, '0'], [0.5, fixed(top / 4, 2)], [1, fixed(top, 2)]])));
+  const length = isNumber(kl.length) ? ` on texts of ${count(kl.length)} tokens` : '';
+  const grid = stages.map(stage => {
+    const average = mean(stage.rows.flat());
+    const worst = largest(finiteOf(stage.rows.flat()), 0);
+    return el('figure', { role: 'group', 'aria-label': stage.name }, el('figcaption', { class: 'map' }, el('h3', {}, stage.name), el('p', { class: 'note' }, `mean ${fixed(average, 3)}, largest ${fixed(worst, 3)}`)),
+      chart(`${stage.name}: KL per layer and head, mean ${fixed(average, 3)}, largest ${fixed(worst, 3)} nats`, width => heatOption(stage.rows, top, 'KL, nats', width), heatHeight(stage.rows)));
+  });
+  return panel('Distance from softmax, per layer and head', `KL(softmax ‖ converted) of the attention rows${length}; pale is close to softmax. All pictures share one colour scale.`,
+    el('div', { class: stages.length > 2 ? 'grid-3' : 'grid-2' }, grid), bar,
+    numbers(['Layer and head', ...stages.map(stage => stage.name)],
+      headRows(stages[0].rows).map(({ layer, head }) => [`Layer ${layer + 1}, head ${head + 1}`, ...stages.map(stage => fixed(stage.rows[layer][head], 4))]), 'KL per layer and head in nats'));
+}
+
+function entropyPanel(entropy) {
+  const { teacher, model } = entropy;
+  if (!Array.isArray(teacher) || !Array.isArray(model)) return null;
+  const heads = headRows(teacher).map(({ layer, head, value }) => ({ layer, head, x: value, y: model[layer][head] })).filter(head => isNumber(head.x) && isNumber(head.y));
+  if (!heads.length) return null;
+  const top = largest(heads.flatMap(head => [head.x, head.y]), 0) * 1.05 || 1;
+  const layers = teacher.length;
+  const option = () => ({
+    grid: { left: 8, right: 16, top: 14, bottom: 26, containLabel: true },
+    xAxis: { type: 'value', min: 0, max: top, name: 'teacher, nats', nameLocation: 'middle', nameGap: 28, ...axisStyle(), axisLabel: { ...axisStyle().axisLabel, showMaxLabel: false } },
+    yAxis: { type: 'value', min: 0, max: top, name: 'converted', nameLocation: 'middle', nameGap: 30, ...axisStyle(), axisLabel: { ...axisStyle().axisLabel, showMaxLabel: false } },
+    visualMap: layers > 1 ? { show: false, type: 'continuous', min: -0.6 * layers, max: layers - 1, dimension: 2, seriesIndex: 1, inRange: { color: ramp('sequential') } } : undefined,
+    tooltip: { ...tooltipStyle(), formatter: item => (item.seriesIndex === 1 ? tooltipCard(`Layer ${item.value[2] + 1}, head ${item.value[3] + 1}`, [['teacher', fixed(item.value[0], 3)], ['converted', fixed(item.value[1], 3)]]) : '') },
+    series: [
+      { type: 'line', data: [[0, 0], [top, top]], showSymbol: false, silent: true, lineStyle: { color: colour('--muted'), width: 1, type: [4, 4] } },
+      { type: 'scatter', data: heads.map(head => [head.x, head.y, head.layer, head.head]), symbolSize: 10, itemStyle: { borderColor: colour('--surface'), borderWidth: 1, opacity: 0.95 } },
+    ],
+  });
+  return panel('Spread of attention, teacher against converted', 'Each dot is a head; on the dashed line a head spreads its weight as widely as before, above it more widely. Stronger colour is a later layer.',
+    chart(`Entropy of ${heads.length} heads: teacher mean ${fixed(mean(heads.map(head => head.x)), 2)}, converted mean ${fixed(mean(heads.map(head => head.y)), 2)} nats`, option, '22rem'),
+    numbers(['Layer and head', 'Teacher', 'Converted'], heads.map(head => [`Layer ${head.layer + 1}, head ${head.head + 1}`, fixed(head.x, 4), fixed(head.y, 4)]), 'Entropy per layer and head in nats'));
+}
+
+function showFidelity() {
+  if (!run.analysis) return mount('fidelity', absent('analysis.json'));
+  const { kl, entropy } = run.analysis;
+  mount('fidelity', kl ? klPanel(kl) : absent('analysis.json', 'KL per head'), entropy ? entropyPanel(entropy) : absent('analysis.json', 'entropy'),
+    el('p', { class: 'note', style: 'margin-top:1rem' }, 'Layers and heads are counted from 1 in this page.'));
+}

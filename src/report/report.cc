@@ -1,0 +1,92 @@
+#include "report/report.h"
+
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <functional>
+
+#include "base/atomic_file.h"
+#include "hedgerow/error.h"
+#include "hedgerow/version.h"
+#include "report/escape.h"
+#include "report/report_assets.h"
+
+namespace hedgerow::report {
+namespace {
+
+// Copies the template and puts values in place of {{name}}.
+std::string filled(std::string_view page, const std::function<std::string(std::string_view)>& value_of) {
+  std::string out;
+  while (true) {
+    const size_t open = page.find("{{");
+    out += page.substr(0, open);
+    if (open == std::string_view::npos) return out;
+    const size_t close = page.find("}}", open);
+    out += value_of(page.substr(open + 2, close - open - 2));
+    page = page.substr(close + 2);
+  }
+}
+
+std::string utc_now() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
+}
+
+std::string page_title(const RunFolder& run) {
+  const Json& summary = run.data["summary"];
+  if (summary.is_object() && summary.contains("model") && summary["model"].is_object())
+    if (const auto name = summary["model"].find("name"); name != summary["model"].end() && name->is_string())
+      return name->get<std::string>();
+  return run.name;
+}
+
+// One element per sentence and side: the page decodes only the head that it shows.
+std::string map_elements(const RunFolder& run) {
+  std::string out;
+  for (size_t i = 0; i < run.maps.size(); ++i) {
+    const auto element = [&](const char* side, const std::string& weights) {
+      out += concat("<script type=\"text/plain\" id=\"maps-", i, "-", side, "\">");
+      out += weights;
+      out += "</script>\n";
+    };
+    element("teacher", run.maps[i].teacher);
+    element("model", run.maps[i].model);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string render_report(const RunFolder& run) {
+  Json data = run.data;
+  data["run"] = run.name;
+  data["missing"] = run.missing;
+  data["generated"] = utc_now();
+  data["hedgerow"] = HEDGEROW_VERSION;
+  return filled(kReportAssets.page, [&](std::string_view name) -> std::string {
+    if (name == "title") return escape_html(page_title(run));
+    if (name == "fonts") return std::string(kReportAssets.fonts);
+    if (name == "style") return std::string(kReportAssets.style);
+    if (name == "charts") return std::string(kReportAssets.charts);
+    if (name == "script") return std::string(kReportAssets.script);
+    if (name == "notices") return escape_html(kReportAssets.notices);
+    if (name == "maps") return map_elements(run);
+    if (name == "data")
+      return escape_json_for_script(data.dump(-1, ' ', false, Json::error_handler_t::replace));
+    throw Failure(concat("report: the template names an unknown part ", name));
+  });
+}
+
+std::string write_report(const std::string& run_folder, const std::string& html_path) {
+  const std::string page = render_report(read_run_folder(run_folder));
+  const std::string path =
+      html_path.empty() ? (std::filesystem::path(run_folder) / "report.html").string() : html_path;
+  write_file_atomically(path, page);
+  return path;
+}
+
+}  // namespace hedgerow::report

@@ -1,0 +1,39 @@
+// The files of a run folder that a report shows (docs/RUN_FOLDER.md), read and checked. Torch-free.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+
+namespace hedgerow::report {
+
+using Json = nlohmann::ordered_json;  // keeps the order in which the run wrote its keys
+
+// Quantised attention weights of one sentence, still in base64, apart from the other data because
+// they are large.
+struct SentenceMaps {
+  std::string teacher;
+  std::string model;
+};
+
+struct RunFolder {
+  std::string name;                  // last part of the path, without ".partial"
+  Json data;                         // summary, metrics, analysis, bench, maps; null = no such file
+  std::vector<SentenceMaps> maps;    // one per data["maps"]["sentences"]
+  std::vector<std::string> missing;  // files that are not there
+};
+
+// Every file is optional, one of them must exist. A file that exists must be right: throws Error
+// "report: PATH: rule; got value". The last line of metrics.jsonl may be cut off, as it is in a run
+// that still writes.
+RunFolder read_run_folder(const std::string& path);
+
+// Curves longer than this are thinned to every k-th step, keeping the first and the last.
+inline constexpr int64_t kMaxCurvePoints = 4000;
+
+// A map has at most this many rows: longer texts are binned by whoever writes maps.json.
+inline constexpr int64_t kMaxMapSize = 512;
+
+}  // namespace hedgerow::report

@@ -12,6 +12,7 @@ files form no cycle. One line per fault; exit status 1 if there is any.
 from __future__ import annotations
 
 import pathlib
+import posixpath
 import re
 import sys
 from typing import NamedTuple
@@ -86,9 +87,10 @@ def includes_of(path: pathlib.Path) -> list[Include]:
 
 def resolve(root: pathlib.Path, path: str, name: str) -> str | None:
     """The project's file that an include names: rooted at include/, src/ or the project."""
-    for prefix in ("include/", "src/", "", str(pathlib.PurePosixPath(path).parent) + "/"):
-        if (root / (prefix + name)).is_file():
-            return prefix + name
+    for folder in ("include", "src", "", posixpath.dirname(path)):
+        target = posixpath.normpath(posixpath.join(folder, name))
+        if not target.startswith("..") and (root / target).is_file():
+            return target
     return None
 
 
@@ -96,7 +98,11 @@ def is_project_name(root: pathlib.Path, name: str) -> bool:
     """Whether an include that names no file looks like one of the project's."""
     first = name.partition("/")[0]
     folders = {pathlib.PurePosixPath(layer).name for layer in LAYERS} | {"hedgerow", "testing"}
-    return "/" in name and first in folders and ((root / "src" / first).is_dir() or first == "hedgerow")
+    return (
+        "/" in name
+        and first in folders
+        and ((root / "src" / first).is_dir() or first == "hedgerow")
+    )
 
 
 def check_file(root: pathlib.Path, path: str, includes: list[Include]) -> list[str]:

@@ -14,12 +14,34 @@ import subprocess
 import sys
 
 WARN, FAIL, README = 400, 800, 150
-SUFFIXES = {".h", ".hpp", ".cc", ".cpp", ".py", ".pyi", ".sh", ".cmake", ".js", ".mjs", ".css", ".html"}
+SUFFIXES = {
+    ".h",
+    ".hpp",
+    ".cc",
+    ".cpp",
+    ".py",
+    ".pyi",
+    ".sh",
+    ".cmake",
+    ".js",
+    ".mjs",
+    ".css",
+    ".html",
+}
 
 
 def files_of(root: pathlib.Path) -> list[pathlib.Path]:
     """Files that git tracks or would; all files where there is no git."""
-    command = ["git", "-C", str(root), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    command = [
+        "git",
+        "-C",
+        str(root),
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode == 0:
         return sorted({root / name for name in done.stdout.decode().split("\0") if name})

@@ -62,7 +62,11 @@ def test_clean_tree(tmp_path):
         ("include/hedgerow/kernels/a.h", "#include <ATen/ATen.h>\n", "kernels is torch-free"),
         ("include/hedgerow/error.h", "#include <ATen/ATen.h>\n", "torch-free"),
         ("src/kernels/softmax/a.cc", '#include "hedgerow/ops.h"\n', "header of operators"),
-        ("src/base/a.h", '#include "kernels/softmax/softmax.cc"\n', "src/base may not include src/kernels"),
+        (
+            "src/base/a.h",
+            '#include "kernels/softmax/softmax.cc"\n',
+            "src/base may not include src/kernels",
+        ),
         ("src/base/a.h", '#include "../formats/json.h"\n', "src/base may not include src/formats"),
         ("src/kernels/softmax/a.cc", '#include "formats/json.h"\n', "may not include src/formats"),
         ("src/ops/softmax/a.cc", '#include "nn/attention.h"\n', "src/ops may not include src/nn"),

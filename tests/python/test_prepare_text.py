@@ -32,14 +32,19 @@ import prepare_text as pt  # noqa: E402
         ('for ever.<l eID="1"/><l sID="2"/>Amen', "for ever. Amen"),
         ("shall be <w>give</w>n.", "shall be given."),
         ("<w>repartiéron</w>lo <w>prestamente</w>", "repartiéronlo prestamente"),
-        ("<w>en Jerusalem</w><transChange>que es</transChange><w>en Rama</w>",
-         "en Jerusalem que es en Rama"),
+        (
+            "<w>en Jerusalem</w><transChange>que es</transChange><w>en Rama</w>",
+            "en Jerusalem que es en Rama",
+        ),
         # Labels, headings, pilcrows, leaked markup, editors' brackets.
         ("<speaker>Friends</speaker> <l/>We will", "We will"),
         ('<title type="psalm">A Psalm by David.</title> Yahweh', "Yahweh"),
         ("<div/>¶ And <w>God</w> said", "And God said"),
         ("the \\nd <divineName>LORD</divineName> hath", "the LORD hath"),
-        ("to the end<note>n</note>[of days, who speak] to them", "to the end of days, who speak to them"),
+        (
+            "to the end<note>n</note>[of days, who speak] to them",
+            "to the end of days, who speak to them",
+        ),
         # The glossary behind the last verse, and a verse that is only a note.
         ('Amen. <chapter/> <div sID="g" type="glossary"/> <list><item>Abba</item></list>', "Amen."),
         ('<note placement="foot">Verse 7 is omitted.</note> <l/>', ""),
@@ -172,7 +177,9 @@ def test_held_out_lines_are_not_training_lines(prepared):
 def test_second_run_does_nothing_and_force_gives_the_same_bytes(prepared):
     before = {name: (prepared / name).stat().st_mtime_ns for name in pt.FILES}
     digest = {name: hashlib.sha256((prepared / name).read_bytes()).digest() for name in pt.FILES}
-    done = subprocess.run([sys.executable, SCRIPT, "--out", prepared], capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--out", prepared], capture_output=True, check=True
+    )
     assert done.stdout == b""
     assert before == {name: (prepared / name).stat().st_mtime_ns for name in pt.FILES}
     subprocess.run([sys.executable, SCRIPT, "--out", prepared, "--force"], check=True)

@@ -11,7 +11,20 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = (ROOT / "tools" / "setup.sh").read_text()
 PACKAGES = re.search(r"PACKAGES=\((.*?)\)", SCRIPT, re.DOTALL)[1].split()
-UTILITIES = ("bash", "cat", "cut", "dirname", "sha256sum", "awk", "mkdir", "rm", "touch", "grep", "env", "sh")
+UTILITIES = (
+    "bash",
+    "cat",
+    "cut",
+    "dirname",
+    "sha256sum",
+    "awk",
+    "mkdir",
+    "rm",
+    "touch",
+    "grep",
+    "env",
+    "sh",
+)
 
 STUBS = {
     # A package is installed when a file of its name is in $STATE.
@@ -164,7 +177,10 @@ def test_a_removed_environment_is_made_again(system):
 def test_failed_pip_leaves_no_stamp(system):
     system.run()
     shutil.rmtree(system.root / ".venv")
-    system.script(system.bin / "python3", STUBS["python3"].replace('>>"$LOG" ;;\n-V', '>>"$LOG"; exit 1 ;;\n-V'))
+    system.script(
+        system.bin / "python3",
+        STUBS["python3"].replace('>>"$LOG" ;;\n-V', '>>"$LOG"; exit 1 ;;\n-V'),
+    )
     done = system.run()
     assert done.returncode == 1 and "pip could not install torch==2.13.0" in done.stderr
     assert not list((system.root / ".venv").glob(".setup-*"))
@@ -201,8 +217,14 @@ def test_unknown_option(system):
 
 def test_every_debian_package_can_be_found_elsewhere():
     """Packages and probes are two lists of the same things."""
-    probed = set(re.findall(r"([\w.+-]+):[\w.+/-]+", re.search(r"PROBES=\((.*?)\)", SCRIPT, re.DOTALL)[1]))
-    modules = {"sword-text-web", "sword-text-kjv", "sword-text-sparv"}  # prepare_text.py asks for them
+    probed = set(
+        re.findall(r"([\w.+-]+):[\w.+/-]+", re.search(r"PROBES=\((.*?)\)", SCRIPT, re.DOTALL)[1])
+    )
+    modules = {
+        "sword-text-web",
+        "sword-text-kjv",
+        "sword-text-sparv",
+    }  # prepare_text.py asks for them
     python = {"python3-venv", "python3-dev"}  # asked of the interpreter
     assert probed == set(PACKAGES) - modules - python
     assert os.access(ROOT / "tools" / "setup.sh", os.X_OK)

@@ -13,8 +13,8 @@
 namespace hedgerow::nn {
 
 struct AttentionShape {
-  int64_t model_dim = 0;         // d_model of x and of the output
-  int64_t memory_dim = 0;        // d_model of m
+  int64_t model_dim = 0;   // d_model of x and of the output
+  int64_t memory_dim = 0;  // d_model of m
   HeadLayout layout;
   bool bias = true;
 };
@@ -34,11 +34,14 @@ class Attention : public torch::nn::Module {
 
   Mixer& mixer() { return *mixer_; }
   std::shared_ptr<Mixer> mixer_ptr() { return mixer_; }
-  // Replaces the mechanism; the projections stay.
+  // Replaces the mechanism; the projections stay. Throws Error when its heads are not ours. Its
+  // parameters are named "hedgerow.<name>" under this module, as in checkpoints.
   void set_mixer(std::shared_ptr<Mixer> mixer);
 
   // Called in forward() with the projected heads; empty = none.
-  void set_observer(std::function<void(const AttentionTrace&)> observer) { observer_ = std::move(observer); }
+  void set_observer(std::function<void(const AttentionTrace&)> observer) {
+    observer_ = std::move(observer);
+  }
 
   const AttentionShape& shape() const { return shape_; }
   Linear& query() { return *query_; }

@@ -1,4 +1,5 @@
-// y = x W^T + b with W [out, in], optionally with a low-rank update (LoRA): + (alpha / r) x A^T B^T.
+// y = x W^T + b with W [out, in], optionally with a low-rank update (LoRA): + (alpha / r) x A^T
+// B^T.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,16 +11,17 @@ namespace hedgerow::nn {
 
 class Linear : public torch::nn::Module {
  public:
-  Linear(int64_t in, int64_t out, bool bias);
+  // Zeros, until they are loaded or set.
+  Linear(int64_t in, int64_t out, bool with_bias);
   at::Tensor forward(const at::Tensor& x);
 
   // Adds trainable A [r,in] ~ N(0, 1/in) and B [out,r] = 0, and freezes W and b.
   void add_lora(int64_t rank, double alpha);
-  // Folds the update into W and removes A and B.
+  // Folds the update into W, removes A and B, and lets W and b train again.
   void merge_lora();
   bool has_lora() const { return lora_a_.defined(); }
 
-  at::Tensor weight, bias;
+  at::Tensor weight, bias;  // [out,in], [out]; bias is undefined without one
 
  private:
   at::Tensor lora_a_, lora_b_;

@@ -27,10 +27,19 @@ struct HeadLayout {
   int64_t value_heads = 0;  // Hv: heads of the output
   int64_t head_dim = 0;     // D
   int64_t value_dim = 0;    // Dv
+
+  // Multi-head attention, grouped where kv_heads < heads; Dv = D.
+  static HeadLayout multi_head(int64_t heads, int64_t head_dim, int64_t kv_heads = 0);
+  // Heads of v in memory: value heads are grouped as key heads are.
+  int64_t value_kv_heads() const { return value_heads * kv_heads / key_heads; }
+  bool operator==(const HeadLayout&) const = default;
 };
 
 // One typed option of a mechanism, as given on the command line, in recipes and in config.json.
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
+// The same text in messages, config files and command lines.
+std::string to_string(const OptionValue& value);
+
 struct OptionSpec {
   std::string name;
   OptionValue default_value;  // also fixes the type
@@ -60,9 +69,11 @@ class Options {
 class Projector {
  public:
   virtual ~Projector() = default;
-  virtual at::Tensor queries() const = 0;                                           // [B,Hk,T,D]
-  virtual at::Tensor keys(const std::optional<at::Tensor>& positions = {}) const = 0;    // [B,Hkv,S|P,D]
-  virtual at::Tensor values(const std::optional<at::Tensor>& positions = {}) const = 0;  // [B,Hkv,S|P,Dv]
+  virtual at::Tensor queries() const = 0;  // [B,Hk,T,D]
+  virtual at::Tensor keys(
+      const std::optional<at::Tensor>& positions = {}) const = 0;  // [B,Hkv,S|P,D]
+  virtual at::Tensor values(
+      const std::optional<at::Tensor>& positions = {}) const = 0;  // [B,Hkv,S|P,Dv]
 };
 
 // A projector over tensors that exist already: captured heads of a teacher, tests.
@@ -84,6 +95,10 @@ struct AttentionMask {
 
   // One mask for operators that take attn_mask: both together.
   std::optional<at::Tensor> combined() const;
+
+  // Boolean, true = the query sees the key, broadcastable to [B,H,T,S]: padding, attn_mask (-inf
+  // of a floating one) and causality together. Nothing is excluded: none.
+  std::optional<at::Tensor> visible(int64_t num_queries, int64_t num_keys) const;
 };
 
 struct MixInput {
@@ -106,8 +121,10 @@ class Mixer : public torch::nn::Module {
   // distillation.
   virtual at::Tensor weights(const MixInput& input) = 0;
 
-  // log(weights), finite wherever the weight is positive in exact arithmetic; what distillation
-  // minimises a cross-entropy of. Excluded entries are -inf.
+  // log(weights), finite at every key that the query sees; what distillation minimises a
+  // cross-entropy of. Excluded entries are -inf. A mechanism whose weights may be exactly zero adds
+  // a floor before it normalises (and says which), so that the loss is finite and the rows still
+  // sum to 1.
   virtual at::Tensor log_weights(const MixInput& input) = 0;
 };
 

@@ -1,0 +1,41 @@
+#include "nn/mixer.h"
+
+#include <limits>
+
+namespace hedgerow::nn {
+
+HeadLayout HeadLayout::multi_head(int64_t heads, int64_t head_dim, int64_t kv_heads) {
+  HeadLayout layout;
+  layout.key_heads = layout.heads = layout.value_heads = heads;
+  layout.kv_heads = kv_heads == 0 ? heads : kv_heads;
+  layout.head_dim = layout.value_dim = head_dim;
+  return layout;
+}
+
+at::Tensor FixedProjector::keys(const std::optional<at::Tensor>& positions) const {
+  return positions ? k_.index_select(2, *positions) : k_;
+}
+
+at::Tensor FixedProjector::values(const std::optional<at::Tensor>& positions) const {
+  return positions ? v_.index_select(2, *positions) : v_;
+}
+
+std::optional<at::Tensor> AttentionMask::combined() const {
+  if (!key_mask) return attn_mask;
+  const at::Tensor keys = key_mask->unsqueeze(1).unsqueeze(1);  // [B,1,1,S]
+  if (!attn_mask) return keys;
+  if (attn_mask->scalar_type() == at::kBool) return attn_mask->logical_and(keys);
+  return at::where(keys, *attn_mask, -std::numeric_limits<double>::infinity());
+}
+
+std::optional<at::Tensor> AttentionMask::visible(int64_t num_queries, int64_t num_keys) const {
+  std::optional<at::Tensor> seen = combined();
+  if (seen && seen->scalar_type() != at::kBool) {
+    seen = seen->ne(-std::numeric_limits<double>::infinity());
+  }
+  if (!is_causal) return seen;
+  at::Tensor causal = at::ones({num_queries, num_keys}, at::kBool).tril(num_keys - num_queries);
+  return seen ? seen->logical_and(causal) : causal;
+}
+
+}  // namespace hedgerow::nn

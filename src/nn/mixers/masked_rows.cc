@@ -1,0 +1,27 @@
+#include "nn/mixers/masked_rows.h"
+
+#include <ATen/ATen.h>
+
+#include <limits>
+
+namespace hedgerow::nn {
+
+at::Tensor grouped_matmul(const at::Tensor& a, const at::Tensor& b) {
+  const int64_t batch = a.size(0), heads = a.size(1), kv_heads = b.size(1);
+  if (heads == kv_heads) return at::matmul(a, b.transpose(2, 3));
+  const int64_t rows = heads / kv_heads * a.size(2);  // queries of one key head, G * T
+  const at::Tensor grouped = a.reshape({batch, kv_heads, rows, a.size(3)});
+  return at::matmul(grouped, b.transpose(2, 3)).view({batch, heads, a.size(2), b.size(2)});
+}
+
+at::Tensor log_normalise(const at::Tensor& scores, const std::optional<at::Tensor>& visible) {
+  if (!visible) return scores.log_softmax(-1);
+  constexpr double kMinusInf = -std::numeric_limits<double>::infinity();
+  const at::Tensor excluded = visible->logical_not();
+  // A row of nothing but -inf would give NaN: leave blind rows finite until the end.
+  const at::Tensor sees = visible->any(-1, /*keepdim=*/true);
+  const at::Tensor filled = scores.masked_fill(excluded.logical_and(sees), kMinusInf);
+  return filled.log_softmax(-1).masked_fill(excluded, kMinusInf);
+}
+
+}  // namespace hedgerow::nn

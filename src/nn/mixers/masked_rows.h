@@ -1,0 +1,18 @@
+// Rows of weights in the log domain, and products of grouped heads: what mixers share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace hedgerow::nn {
+
+// a [B,H,T,F] . b [B,Hkv,S,F] over F -> [B,H,T,S]; head h of a meets head h / (H / Hkv) of b. No
+// copy of b is made.
+at::Tensor grouped_matmul(const at::Tensor& a, const at::Tensor& b);
+
+// log(softmax) of scores [B,H,T,S] over the visible keys; -inf elsewhere, also in rows that see no
+// key. Gradients of excluded entries and of such rows are zero.
+at::Tensor log_normalise(const at::Tensor& scores, const std::optional<at::Tensor>& visible);
+
+}  // namespace hedgerow::nn

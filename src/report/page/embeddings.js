@@ -58,5 +58,5 @@ function showEmbeddings() {
   const embedding = (run.analysis || {}).embedding || {};
   const histogram = embedding.cosine_histogram ? histogramPanel(embedding.cosine_histogram) : absent('analysis.json', 'similarity histogram');
   mount('embeddings', el('div', { class: 'grid-loss' }, histogram, agreementPanel()),
-    el('div', { style: 'height:1rem' }), (embedding.neighbour_examples || []).length ? examplesPanel(embedding.neighbour_examples) : absent('analysis.json', 'neighbour examples'));
+    (embedding.neighbour_examples || []).length ? examplesPanel(embedding.neighbour_examples) : absent('analysis.json', 'neighbour examples'));
 }

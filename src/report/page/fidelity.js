@@ -55,6 +55,26 @@ function klPanel(kl) {
       headRows(stages[0].rows).map(({ layer, head }) => [`Layer ${layer + 1}, head ${head + 1}`, ...stages.map(stage => fixed(stage.rows[layer][head], 4))]), 'KL per layer and head in nats'));
 }
 
+function layersPanel(kl) {
+  const stages = matrixStages(kl).map(stage => ({ ...stage, means: stage.rows.map(mean) })).filter(stage => finiteOf(stage.means).length);
+  if (!stages.length) return null;
+  const all = finiteOf(stages.flatMap(stage => stage.means));
+  const log = smallest(all) > 0 && largest(all) > smallest(all);
+  const tint = (stage, i) => colour(stage.colour || `--series-${i % 7 + 1}`);
+  const option = () => ({
+    legend: legendStyle(stages.map(stage => stage.name)),
+    grid: { left: 4, right: 16, top: 40, bottom: 26, containLabel: true },
+    xAxis: { type: 'category', data: stages[0].means.map((_, i) => String(i + 1)), name: 'layer', nameLocation: 'middle', nameGap: 28, ...axisStyle(), splitLine: { show: false } },
+    yAxis: log ? logAxis(all, value => short(value, 2)) : { type: 'value', min: 0, ...axisStyle() },
+    tooltip: { ...tooltipStyle(), trigger: 'axis', axisPointer: { lineStyle: { color: colour('--muted') } },
+      formatter: items => tooltipCard(`Layer ${items[0].axisValue}`, items.map(item => [item.seriesName, fixed(log ? 10 ** item.value : item.value, 3), item.color])) },
+    series: stages.map((stage, i) => ({ type: 'line', name: stage.name, symbol: stage.symbol || 'circle', symbolSize: 8, color: tint(stage, i), lineStyle: { width: 2, type: stage.dash || 'solid' },
+      data: stage.means.map(value => (isNumber(value) ? (log ? Math.log10(Math.max(value, smallest(all))) : value) : null)) })),
+  });
+  return panel('Mean distance by layer', 'The same distances averaged over the heads of each layer (logarithmic); lower is closer to softmax.',
+    chart(stages.map(stage => `${stage.name}: ${stage.means.map(value => fixed(value, 2)).join(', ')}`).join('; '), option, '20rem'));
+}
+
 function entropyPanel(entropy) {
   const { teacher, model } = entropy;
   if (!Array.isArray(teacher) || !Array.isArray(model)) return null;
@@ -63,9 +83,9 @@ function entropyPanel(entropy) {
   const top = largest(heads.flatMap(head => [head.x, head.y]), 0) * 1.05 || 1;
   const layers = teacher.length;
   const option = () => ({
-    grid: { left: 8, right: 16, top: 14, bottom: 26, containLabel: true },
+    grid: { left: 22, right: 16, top: 14, bottom: 26, containLabel: true },
     xAxis: { type: 'value', min: 0, max: top, name: 'teacher, nats', nameLocation: 'middle', nameGap: 28, ...axisStyle(), axisLabel: { ...axisStyle().axisLabel, showMaxLabel: false } },
-    yAxis: { type: 'value', min: 0, max: top, name: 'converted', nameLocation: 'middle', nameGap: 30, ...axisStyle(), axisLabel: { ...axisStyle().axisLabel, showMaxLabel: false } },
+    yAxis: { type: 'value', min: 0, max: top, name: 'converted, nats', nameLocation: 'middle', nameGap: 28, ...axisStyle(), axisLabel: { ...axisStyle().axisLabel, showMaxLabel: false } },
     visualMap: layers > 1 ? { show: false, type: 'continuous', min: -0.6 * layers, max: layers - 1, dimension: 2, seriesIndex: 1, inRange: { color: ramp('sequential') } } : undefined,
     tooltip: { ...tooltipStyle(), formatter: item => (item.seriesIndex === 1 ? tooltipCard(`Layer ${item.value[2] + 1}, head ${item.value[3] + 1}`, [['teacher', fixed(item.value[0], 3)], ['converted', fixed(item.value[1], 3)]]) : '') },
     series: [
@@ -74,13 +94,14 @@ function entropyPanel(entropy) {
     ],
   });
   return panel('Spread of attention, teacher against converted', 'Each dot is a head; on the dashed line a head spreads its weight as widely as before, above it more widely. Stronger colour is a later layer.',
-    chart(`Entropy of ${heads.length} heads: teacher mean ${fixed(mean(heads.map(head => head.x)), 2)}, converted mean ${fixed(mean(heads.map(head => head.y)), 2)} nats`, option, '22rem'),
+    chart(`Entropy of ${heads.length} heads: teacher mean ${fixed(mean(heads.map(head => head.x)), 2)}, converted mean ${fixed(mean(heads.map(head => head.y)), 2)} nats`, option, '20rem'),
     numbers(['Layer and head', 'Teacher', 'Converted'], heads.map(head => [`Layer ${head.layer + 1}, head ${head.head + 1}`, fixed(head.x, 4), fixed(head.y, 4)]), 'Entropy per layer and head in nats'));
 }
 
 function showFidelity() {
   if (!run.analysis) return mount('fidelity', absent('analysis.json'));
   const { kl, entropy } = run.analysis;
-  mount('fidelity', kl ? klPanel(kl) : absent('analysis.json', 'KL per head'), entropy ? entropyPanel(entropy) : absent('analysis.json', 'entropy'),
-    el('p', { class: 'note', style: 'margin-top:1rem' }, 'Layers and heads are counted from 1 in this page.'));
+  mount('fidelity', kl ? klPanel(kl) : absent('analysis.json', 'KL per head'),
+    el('div', { class: 'grid-2' }, kl && layersPanel(kl), (entropy && entropyPanel(entropy)) || absent('analysis.json', 'entropy')),
+    el('p', { class: 'note' }, 'Layers and heads are counted from 1 in this page.'));
 }

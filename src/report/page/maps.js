@@ -208,7 +208,7 @@ function showMaps() {
   const sentences = (run.maps || {}).sentences || [];
   if (!sentences.length) return mount('maps', absent('maps.json', run.maps ? 'sentences' : ''));
   const top = mapControls();
-  const keys = el('p', { class: 'hint', style: 'margin-top:0.75rem' }, 'Keys in the maps: ', el('kbd', {}, '←'), ' ', el('kbd', {}, '→'), ' head, ', el('kbd', {}, '↑'), ' ', el('kbd', {}, '↓'),
+  const keys = el('p', { class: 'hint', style: 'margin-top:0.4rem' }, 'Keys in the maps: ', el('kbd', {}, '←'), ' ', el('kbd', {}, '→'), ' head, ', el('kbd', {}, '↑'), ' ', el('kbd', {}, '↓'),
     ' layer, ', el('kbd', {}, 'Shift'), ' with an arrow moves the reading point. Weights are stored in 256 steps, finest near 0.');
   mount('maps', el('figure', { class: 'panel', role: 'group', 'aria-label': 'Attention maps' }, top, controls.text, mapPanels(), controls.readout, controls.legends, controls.size, keys, controls.status), atlasPanel());
   view.pending = true;

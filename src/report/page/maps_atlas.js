@@ -7,7 +7,7 @@ function atlasLayout() {
   const width = atlas.canvas.parentElement.clientWidth;
   atlas.left = 24;
   atlas.top = 18;
-  atlas.thumb = Math.max(16, Math.min(72, Math.floor((width - atlas.left) / heads) - atlas.gap));
+  atlas.thumb = Math.max(16, Math.min(96, Math.floor((width - atlas.left) / heads) - atlas.gap));
   const pitch = atlas.thumb + atlas.gap;
   return { heads, layers, width: atlas.left + heads * pitch, height: atlas.top + layers * pitch, pitch };
 }

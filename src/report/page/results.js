@@ -63,7 +63,7 @@ function showResults() {
   }).filter(Boolean);
   const kl = klLengths().length ? klCards() : [];
   if (!cards.length && !kl.length) return mount('results', absent('summary.json', 'before or after figures'));
-  mount('results', el('div', { class: 'cards' }, [...cards, ...kl]), el('p', { class: 'note', style: 'margin-top:1rem' },
+  mount('results', el('div', { class: 'cards' }, [...cards, ...kl]), el('p', { class: 'note' },
     'Large figures are the finished model. On each line: ○ the new attention before any training, ◆ after distillation, ● finished.'));
 }
 

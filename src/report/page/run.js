@@ -21,7 +21,6 @@ function showRun() {
   const versions = Object.entries(summary.versions || {});
   mount('run',
     panel('Command', null, command ? el('pre', { class: 'command', tabindex: 0 }, String(command)) : absent('summary.json', 'command')),
-    el('div', { style: 'height:1rem' }),
     el('div', { class: 'grid-2' },
       panel('Model and seed', null, facts.length ? pairs(facts) : absent('summary.json', 'model')),
       panel('Time per stage', null, stageSeconds(summary.seconds)),

@@ -8,6 +8,14 @@ function methodsOf(rows) {
   return [...new Set(rows.map(row => row.method))].map((method, i) => ({ method, name: METHODS[method] || method, tint: `--series-${i % 7 + 1}`, symbol: SYMBOLS[i % SYMBOLS.length] }));
 }
 
+// 1, 4, 16 .. KiB within the values: readable sizes instead of powers of ten.
+function byteTicks(values) {
+  const low = smallest(values), high = largest(values), out = [];
+  const factor = high / low > 4096 ? 16 : high / low > 16 ? 4 : 2;
+  for (let size = 2 ** Math.floor(Math.log2(low)); size <= high * 1.1; size *= factor) if (size >= low * 0.9) out.push(size);
+  return out;
+}
+
 function lengthOption(rows, methods, key, format) {
   const usable = rows.filter(row => isNumber(row[key]) && row[key] > 0);
   const lengths = [...new Set(usable.map(row => row.T))].sort((a, b) => a - b);
@@ -18,7 +26,7 @@ function lengthOption(rows, methods, key, format) {
       legend: legendStyle(methods.map(method => method.name)),
       grid: { left: 4, right: 18, top: width < 430 ? 58 : 36, bottom: 24, containLabel: true },
       xAxis: { ...x, splitLine: { show: false }, name: 'tokens', nameLocation: 'middle', nameGap: 28 },
-      yAxis: logAxis(usable.map(row => row[key]), format),
+      yAxis: logAxis(usable.map(row => row[key]), format, key === 'peak_bytes' ? byteTicks(usable.map(row => row[key])) : null),
       tooltip: { ...tooltipStyle(), trigger: 'axis', axisPointer: { lineStyle: { color: colour('--muted') } },
         formatter: items => tooltipCard(`${count(Math.round(10 ** items[0].value[0]))} tokens`, items.map(item => [item.seriesName, format(10 ** item.value[1]), item.color])) },
       series: methods.map(method => ({ type: 'line', name: method.name, symbol: method.symbol, symbolSize: 8, lineStyle: { width: 2 }, color: colour(method.tint),
@@ -39,12 +47,24 @@ function speedCharts(rows, methods) {
     part('peak_bytes', 'Peak memory', 'Scratch and results that one call needs beyond its inputs; lower is better.', bytes)];
 }
 
+// One row per length, three columns per method.
 function speedTable(rows, methods) {
-  const sorted = [...rows].sort((a, b) => a.T - b.T || methods.findIndex(m => m.method === a.method) - methods.findIndex(m => m.method === b.method));
-  const withError = rows.some(row => row.error !== null && row.error !== undefined);
+  const present = methods.filter(method => rows.some(row => row.method === method.method));
+  const lengths = [...new Set(rows.map(row => row.T))].sort((a, b) => a - b);
+  const cells = length => present.flatMap(method => {
+    const row = rows.find(row => row.T === length && row.method === method.method) || {};
+    return [[milliseconds(row.ms), 'edge'], [short(row.ratio, 2), ''], [bytes(row.peak_bytes), '']];
+  });
+  const caption = 'Time, ratio and peak memory of each attention at each length';
+  const errors = finiteOf(rows.map(row => row.error));
+  const texts = [...new Set(rows.map(row => row.error).filter(error => typeof error === 'string' && error))];
   return panel('All measurements', 'Ratio is the time divided by that of PyTorch’s scaled_dot_product_attention in the same process; below 1 is faster.',
-    table(['Tokens', 'Method', 'Time', 'Ratio', 'Peak memory', ...(withError ? ['Largest error'] : [])], sorted.map(row => [
-      count(row.T), (methods.find(m => m.method === row.method) || {}).name, milliseconds(row.ms), short(row.ratio), bytes(row.peak_bytes), ...(withError ? [typeof row.error === 'number' ? short(row.error, 2) : plain(row.error)] : [])]), 'Time and memory of each attention at each length'));
+    el('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': caption }, el('table', {}, el('caption', { class: 'hidden' }, caption),
+      el('thead', {}, el('tr', {}, el('th', { scope: 'col', rowspan: 2 }, 'Tokens'), present.map(method => el('th', { scope: 'colgroup', colspan: 3, class: 'edge' }, el('span', { class: 'key', style: `--key:var(${method.tint})` }), method.name))),
+        el('tr', {}, present.flatMap(() => [['Time', 'edge'], ['Ratio', ''], ['Memory', '']].map(([text, edge]) => el('th', { scope: 'col', class: edge, style: 'text-align:right' }, text))))),
+      el('tbody', {}, lengths.map(length => el('tr', {}, el('th', { scope: 'row' }, count(length)), cells(length).map(([text, edge]) => el('td', { class: edge }, text))))))),
+    (errors.length > 0 || texts.length > 0) && el('p', { class: 'note', style: 'margin-top:0.75rem' },
+      errors.length ? `Largest deviation of any of these results from the reference: ${short(largest(errors), 2)}.` : '', texts.join(' ')));
 }
 
 function showSpeed() {
@@ -54,15 +74,15 @@ function showSpeed() {
   const values = key => [...new Set(rows.map(row => row[key] || ''))];
   const masks = values('mask'), steps = values('step');
   const chosen = { mask: masks[0], step: steps[0] };
-  const content = el('div', { 'aria-live': 'off' });
+  const content = el('div', { class: 'mount', style: 'margin:0' });
   const show = () => {
     const own = rows.filter(row => (row.mask || '') === chosen.mask && (row.step || '') === chosen.step);
     for (let i = charts.length - 1; i >= 0; --i)
       if (content.contains(charts[i].node)) { if (charts[i].instance) charts[i].instance.dispose(); charts.splice(i, 1); }
-    content.replaceChildren(own.length ? el('div', { class: 'grid-2' }, speedCharts(own, methods)) : absent('bench.json', 'measurement of this pair'), own.length ? el('div', { style: 'height:1rem' }) : '', own.length ? speedTable(own, methods) : '');
+    content.replaceChildren(...(own.length ? [el('div', { class: 'grid-2' }, speedCharts(own, methods)), speedTable(own, methods)] : [absent('bench.json', 'measurement of this pair')]));
     charts.filter(entry => content.contains(entry.node)).forEach(drawChart);
   };
   const pick = (label, key, options) => options.length > 1 && choice(label, options.map(value => ({ value, name: value ? words(value) : 'Not named' })), chosen[key], value => { chosen[key] = value; show(); });
-  mount('speed', el('div', { class: 'controls', style: 'margin-bottom:1rem' }, pick('Mask', 'mask', masks), pick('Measured', 'step', steps)), content);
+  mount('speed', el('div', { class: 'controls' }, pick('Mask', 'mask', masks), pick('Measured', 'step', steps)), content);
   show();
 }

@@ -1,6 +1,7 @@
 // The public entry points: which implementation runs.
 #include "hedgerow/kernels/linear.h"
 
+#include "kernels/linear/linear_internal.h"
 #include "kernels/linear/linear_reference.h"
 
 namespace hedgerow::kernels {
@@ -9,11 +10,15 @@ void hedgehog_features_forward(const FeaturesForward& p) { reference::hedgehog_f
 void hedgehog_features_backward(const FeaturesBackward& p) {
   reference::hedgehog_features_backward(p);
 }
-void linear_attention_forward(const LinearForward& p) { reference::linear_attention_forward(p); }
+void linear_attention_forward(const LinearForward& p) {
+  if (p.dtype == DType::kFloat64) return reference::linear_attention_forward(p);
+  linear::attention_forward(linear::as_call(p));
+}
 void linear_attention_backward(const LinearBackward& p) { reference::linear_attention_backward(p); }
 void linear_attention_step(const LinearStep& p) { reference::linear_attention_step(p); }
 void hedgehog_attention_forward(const HedgehogForward& p) {
-  reference::hedgehog_attention_forward(p);
+  if (p.dtype == DType::kFloat64) return reference::hedgehog_attention_forward(p);
+  linear::attention_forward(linear::as_call(p));
 }
 void hedgehog_attention_backward(const HedgehogBackward& p) {
   reference::hedgehog_attention_backward(p);

@@ -115,10 +115,13 @@ HWY_INLINE void for_vec_panels(int64_t vecs, Body body) {
   if (vecs - j == 1) body(std::integral_constant<int, 1>(), j);
 }
 
+// C (+)= A B for one register tile. A call per tile, so that all products of a file share the code.
 template <int MR, int NV>
-HWY_INLINE void gemm_tile(int64_t depth, const float* HWY_RESTRICT a, int64_t a_row,
-                          int64_t a_depth, const float* HWY_RESTRICT b, int64_t b_row,
-                          float* HWY_RESTRICT c, int64_t c_row, bool accumulate) {
+HWY_NOINLINE HWY_MAYBE_UNUSED static void gemm_tile(int64_t depth, const float* HWY_RESTRICT a,
+                                                    int64_t a_row, int64_t a_depth,
+                                                    const float* HWY_RESTRICT b, int64_t b_row,
+                                                    float* HWY_RESTRICT c, int64_t c_row,
+                                                    bool accumulate) {
   const FloatTag d;
   const int64_t lanes = float_lanes();
   const auto store = [=](int r, int j, FloatVec x) HEDGEROW_FUNCTOR {

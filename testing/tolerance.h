@@ -1,6 +1,6 @@
-// Tolerances are derived, not chosen: a sum of n products in float32 errs by about
-// eps * sqrt(n) * (sum of magnitudes) / sqrt(n) .. eps * n * ..; we allow k * eps * sqrt(n) * scale
-// with k = 4, scale the size of what is summed.
+// Tolerances are derived, not chosen: rounding errors of a float32 sum of n terms behave like a
+// random walk of n steps of eps * scale, scale being the size of the partial sums; k = 4 standard
+// deviations are allowed.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +9,10 @@
 
 namespace hedgerow::testing_support {
 
-inline constexpr double kFloat32Eps = 0x1p-24;   // unit roundoff
+inline constexpr double kFloat32Eps = 0x1p-24;  // unit roundoff
 inline constexpr double kBFloat16Eps = 0x1p-9;
 
-// Error of a float32 sum of n terms whose magnitudes add up to `scale` or less per unit.
+// k * eps * sqrt(n) * scale.
 inline double sum_tolerance(int64_t n, double scale, double eps = kFloat32Eps, double k = 4.0) {
   return k * eps * std::sqrt(static_cast<double>(std::max<int64_t>(n, 1))) * std::max(scale, 1e-30);
 }

@@ -97,7 +97,8 @@ TEST_P(EveryTarget, ExponentialsStayWithinFourUlp) {
     HWY_DYNAMIC_DISPATCH(run_exp)(base, x.data(), y.data(), x.size());
     double worst = 0;
     for (size_t i = 0; i < x.size(); i++) {
-      const double want = base == 2 ? std::exp2(static_cast<double>(x[i])) : std::exp(static_cast<double>(x[i]));
+      const double want =
+          base == 2 ? std::exp2(static_cast<double>(x[i])) : std::exp(static_cast<double>(x[i]));
       if (want > std::numeric_limits<float>::max()) {
         EXPECT_EQ(y[i], kInf) << base << " at " << x[i];
       } else {
@@ -139,7 +140,8 @@ TEST_P(EveryTarget, ProductsOfAnySize) {
         for (bool transposed : {false, true}) {
           for (bool accumulate : {false, true}) {
             std::vector<float> c = start;
-            HWY_DYNAMIC_DISPATCH(run_gemm)(m, n, k, transposed, accumulate, a.data(), b.data(), c.data());
+            HWY_DYNAMIC_DISPATCH(run_gemm)
+            (m, n, k, transposed, accumulate, a.data(), b.data(), c.data());
             for (int64_t i = 0; i < m * n; i++) {
               double want = accumulate ? start[i] : 0.0, scale = std::fabs(want);
               for (int64_t t = 0; t < k; t++) {
@@ -197,8 +199,8 @@ TEST_P(EveryTarget, FiniteCheckSeesEveryPosition) {
 
 TEST(BFloat16, RoundsToNearestEven) {
   EXPECT_EQ(bfloat16_bits(1.0f), 0x3f80);
-  EXPECT_EQ(bfloat16_bits(1.00390625f), 0x3f80);   // halfway, even below
-  EXPECT_EQ(bfloat16_bits(1.01171875f), 0x3f82);   // halfway, even above
+  EXPECT_EQ(bfloat16_bits(1.00390625f), 0x3f80);  // halfway, even below
+  EXPECT_EQ(bfloat16_bits(1.01171875f), 0x3f82);  // halfway, even above
   EXPECT_TRUE(std::isnan(bfloat16_value(bfloat16_bits(std::nanf("")))));
   EXPECT_EQ(bfloat16_value(bfloat16_bits(kInf)), kInf);
 }

@@ -124,9 +124,8 @@ HWY_NOINLINE HWY_MAYBE_UNUSED static void gemm_tile(int64_t depth, const float* 
                                                     bool accumulate) {
   const FloatTag d;
   const int64_t lanes = float_lanes();
-  const auto store = [=](int r, int j, FloatVec x) HEDGEROW_FUNCTOR {
-    hn::StoreU(x, d, c + r * c_row + j * lanes);
-  };
+  const auto store = [=](int r, int j, FloatVec x)
+                         HEDGEROW_FUNCTOR { hn::StoreU(x, d, c + r * c_row + j * lanes); };
   if (accumulate) {
     multiply_tile<MR, NV>(
         depth, a, a_row, a_depth, b, b_row,

@@ -45,9 +45,9 @@ void backward_mask(const SoftmaxParams& p, const SoftmaxGradients& gradients) {
   std::vector<BackwardScratch> scratch(max_workers(tasks));
   parallel_for(tasks, [&](int64_t task, int64_t worker) {
     const int64_t begin = task % runs * rows, slab = task / runs;
-    softmax_backward_mask(
-        p, gradients,
-        {slab / heads, slab % heads, begin, std::min(p.queries, begin + rows)}, scratch[worker]);
+    softmax_backward_mask(p, gradients,
+                          {slab / heads, slab % heads, begin, std::min(p.queries, begin + rows)},
+                          scratch[worker]);
   });
 }
 
@@ -90,8 +90,7 @@ void softmax_attention_backward(const SoftmaxParams& p, const SoftmaxGradients& 
     const int64_t head = task / parts, part = task % parts;
     float* partial = parts > 1 ? dq.data() + task * group * head_size : nullptr;
     softmax_backward_keys(
-        p, gradients,
-        {head / p.kv_heads, head % p.kv_heads, cuts[part], cuts[part + 1], partial},
+        p, gradients, {head / p.kv_heads, head % p.kv_heads, cuts[part], cuts[part + 1], partial},
         scratch[worker]);
   });
   if (parts == 1) return;

@@ -7,9 +7,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/softmax/softmax_backward.cc"
+#include "base/counter_rng.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "base/counter_rng.h"
 #include "kernels/softmax/softmax_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -389,13 +389,13 @@ HWY_EXPORT(backward_keys);
 HWY_EXPORT(backward_mask);
 HWY_EXPORT(sum_dq);
 
-void softmax_backward_keys(const SoftmaxParams& p, const SoftmaxGradients& g,
-                           const KeyRange& range, BackwardScratch& scratch) {
+void softmax_backward_keys(const SoftmaxParams& p, const SoftmaxGradients& g, const KeyRange& range,
+                           BackwardScratch& scratch) {
   HWY_DYNAMIC_DISPATCH(backward_keys)(p, g, range, scratch);
 }
 
-void softmax_backward_mask(const SoftmaxParams& p, const SoftmaxGradients& g,
-                           const MaskSlab& slab, BackwardScratch& scratch) {
+void softmax_backward_mask(const SoftmaxParams& p, const SoftmaxGradients& g, const MaskSlab& slab,
+                           BackwardScratch& scratch) {
   HWY_DYNAMIC_DISPATCH(backward_mask)(p, g, slab, scratch);
 }
 

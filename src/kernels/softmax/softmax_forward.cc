@@ -6,9 +6,9 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/softmax/softmax_forward.cc"
+#include "base/counter_rng.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "base/counter_rng.h"
 #include "kernels/softmax/softmax_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -65,11 +65,12 @@ class TileForward {
     for (int64_t r = 0; r < tile_.rows; r++) {
       const int64_t t = tile_.t0 + r;
       const float sum = reduce_sum(hn::LoadU(FloatTag(), sums_ + r * lanes_));
-      store_row(p_.dtype, out_ + r * value_stride_, p_.value_width, sum > 0 ? 1.0f / sum : 0.0f,
+      const bool empty = sum == 0.0f;
+      store_row(p_.dtype, out_ + r * value_stride_, p_.value_width, empty ? 0.0f : 1.0f / sum,
                 row_pointer(p_.dtype, out, tile_.b, tile_.h, t));
       if (lse == nullptr) continue;
       lse[(tile_.b * p_.heads + tile_.h) * p_.queries + t] =
-          sum > 0 ? reference_[r] + std::log(sum) : -kInfinity;
+          empty ? -kInfinity : reference_[r] + std::log(sum);
     }
   }
 
@@ -226,8 +227,9 @@ class TileForward {
       for (int64_t r = 0; r < tile_.rows; r++) {
         const float w = scores_[r * kKeyBlock + s - s0];
         for (int64_t i = 0; w != 0 && i < p_.value_width; i++) {
-          out_[r * value_stride_ + i] += w * static_cast<float>(load_element(
-              p_.dtype, p_.v.data, row_index(p_.v, tile_.b, kv_head_, s) + i));
+          out_[r * value_stride_ + i] +=
+              w * static_cast<float>(
+                      load_element(p_.dtype, p_.v.data, row_index(p_.v, tile_.b, kv_head_, s) + i));
         }
       }
     }
@@ -243,8 +245,8 @@ class TileForward {
 
 }  // namespace
 
-void forward_tile(const SoftmaxParams& p, const MutTensor& out, float* lse,
-                  const ForwardTile& tile, ForwardScratch& scratch) {
+void forward_tile(const SoftmaxParams& p, const MutTensor& out, float* lse, const ForwardTile& tile,
+                  ForwardScratch& scratch) {
   TileForward forward(p, tile, scratch);
   forward.run();
   forward.store(out, lse);

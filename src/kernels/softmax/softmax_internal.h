@@ -19,8 +19,8 @@ inline constexpr int64_t kKeyTile = 64;
 // Mask value of (b, h, t, s) as an addend: 0 = keep, -inf = excluded.
 inline double mask_value(const Mask& mask, int64_t b, int64_t h, int64_t t, int64_t s) {
   if (mask.kind == MaskKind::kNone) return 0.0;
-  const int64_t i = b * mask.batch_stride + h * mask.head_stride + t * mask.query_stride +
-                    s * mask.key_stride;
+  const int64_t i =
+      b * mask.batch_stride + h * mask.head_stride + t * mask.query_stride + s * mask.key_stride;
   if (mask.kind == MaskKind::kBool) {
     return static_cast<const uint8_t*>(mask.data)[i] ? 0.0
                                                      : -std::numeric_limits<double>::infinity();

@@ -88,9 +88,10 @@ class MaskSum {
     for (int64_t i = 0; i < static_cast<int64_t>(sum_.size()); i++) {
       const int64_t s = i % size_[3], t = i / size_[3] % size_[2];
       const int64_t h = i / size_[3] / size_[2] % size_[1], b = i / size_[3] / size_[2] / size_[1];
-      store_element(dtype, g_.data,
-                    b * g_.batch_stride + h * g_.head_stride + t * g_.query_stride + s * g_.key_stride,
-                    sum_[i]);
+      store_element(
+          dtype, g_.data,
+          b * g_.batch_stride + h * g_.head_stride + t * g_.query_stride + s * g_.key_stride,
+          sum_[i]);
     }
   }
 

@@ -49,10 +49,10 @@ HWY_MAYBE_UNUSED static void pack_panels(DType dtype, const ConstTensor& x, int6
 }
 
 // bias[0 .. n): the mask of query t at keys s0 .. s0 + n as addends; only -inf excludes.
-HWY_MAYBE_UNUSED static void mask_row(const Mask& mask, int64_t b, int64_t h, int64_t t,
-                                      int64_t s0, int64_t n, float* HWY_RESTRICT bias) {
-  const int64_t at = b * mask.batch_stride + h * mask.head_stride + t * mask.query_stride +
-                     s0 * mask.key_stride;
+HWY_MAYBE_UNUSED static void mask_row(const Mask& mask, int64_t b, int64_t h, int64_t t, int64_t s0,
+                                      int64_t n, float* HWY_RESTRICT bias) {
+  const int64_t at =
+      b * mask.batch_stride + h * mask.head_stride + t * mask.query_stride + s0 * mask.key_stride;
   const int64_t step = mask.key_stride;
   if (mask.kind == MaskKind::kBool) {
     const uint8_t* m = static_cast<const uint8_t*>(mask.data) + at;

@@ -1,7 +1,5 @@
 #include "report/json_rules.h"
 
-#include <algorithm>
-
 namespace hedgerow::report {
 namespace {
 
@@ -9,33 +7,15 @@ namespace {
 std::string shown(const Json& value) {
   if (value.is_object()) return concat("an object with ", value.size(), " members");
   if (value.is_array()) return concat("a list of ", value.size());
-  std::string text = value.dump(-1, ' ', true, Json::error_handler_t::replace);
-  if (text.size() > 60) text = text.substr(0, 57) + "...";
-  return text;
+  return formats::excerpt(value);
 }
 
 }  // namespace
 
 const Json& member(const Json& object, std::string_view key) {
   static const Json null;
-  if (!object.is_object()) return null;
-  const auto found = object.find(std::string(key));
-  return found == object.end() ? null : *found;
-}
-
-Json parse_json(const std::string& path, std::string_view text, int64_t line) {
-  const std::string where = line > 0 ? concat(path, " line ", line) : path;
-  try {
-    return Json::parse(text.begin(), text.end());
-  } catch (const Json::parse_error& error) {
-    std::string reason = error.what();
-    const size_t after_code = reason.find("] ");
-    if (after_code != std::string::npos) reason = reason.substr(after_code + 2);
-    std::replace(reason.begin(), reason.end(), '\n', ' ');
-    throw Error(concat("report: ", where, ": must be JSON in UTF-8; got ", reason));
-  } catch (const Json::out_of_range&) {
-    throw Error(concat("report: ", where, ": numbers must fit in float64; got one that does not"));
-  }
+  const Json* found = formats::find_member(object, key);
+  return found == nullptr ? null : *found;
 }
 
 void JsonRules::require(bool holds, const std::string& place, std::string_view rule,

@@ -41,7 +41,4 @@ class JsonRules {
 // The member, or a JSON null where the object has none.
 const Json& member(const Json& object, std::string_view key);
 
-// Parses one document; `line` > 0 names the line of a JSONL file in the error.
-Json parse_json(const std::string& path, std::string_view text, int64_t line = 0);
-
 }  // namespace hedgerow::report

@@ -84,7 +84,7 @@ Json read_metrics(const std::string& path, std::string_view text) {
     text = last ? std::string_view() : text.substr(end + 1);
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     if (last && !Json::accept(line.begin(), line.end())) break;
-    Json parsed = parse_json(path, line, number);
+    Json parsed = formats::parse_json(line, concat("report: ", path, " line ", number));
     check_metrics_line(JsonRules(concat(path, " line ", number)), parsed);
     for (const char* key : {"stage", "split"})
       if (member(parsed, key).is_null()) parsed[key] = "train";
@@ -278,23 +278,23 @@ RunFolder read_run_folder(const std::string& path) {
     run.data[key] = parse(file, read_file(file));
   };
   read("summary", "summary.json", [](const std::string& file, std::string_view text) {
-    Json summary = parse_json(file, text);
+    Json summary = formats::parse_json(text, concat("report: ", file));
     check_summary(JsonRules(file), summary);
     return summary;
   });
   read("metrics", "metrics.jsonl", read_metrics);
   read("analysis", "analysis.json", [](const std::string& file, std::string_view text) {
-    Json analysis = parse_json(file, text);
+    Json analysis = formats::parse_json(text, concat("report: ", file));
     check_analysis(JsonRules(file), analysis);
     return analysis;
   });
   read("maps", "maps.json", [&](const std::string& file, std::string_view text) {
-    Json maps = parse_json(file, text);
+    Json maps = formats::parse_json(text, concat("report: ", file));
     run.maps = check_maps(JsonRules(file), maps, run.data["summary"]);
     return maps;
   });
   read("bench", "bench.json", [](const std::string& file, std::string_view text) {
-    Json bench = parse_json(file, text);
+    Json bench = formats::parse_json(text, concat("report: ", file));
     check_bench(JsonRules(file), bench);
     return bench;
   });

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "nlohmann/json.hpp"
+#include "formats/json.h"
 
 namespace hedgerow::report {
 
-using Json = nlohmann::ordered_json;  // keeps the order in which the run wrote its keys
+using formats::Json;  // keeps the order in which the run wrote its keys
 
 // Quantised attention weights of one sentence, still in base64, apart from the other data because
 // they are large.

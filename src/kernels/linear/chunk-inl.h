@@ -179,17 +179,24 @@ struct Chunk {
     return all ? nullptr : keep_;
   }
 
-  // Values, and features (kExp: projections only) of n keys; rows [n, rows) of v are 0.
+  // Values of n keys; rows [n, rows) are 0.
+  template <typename Call>
+  void load_values(const Call& p, int64_t b, int64_t kv, int64_t first, int64_t n, int64_t rows,
+                   const uint8_t* keep) {
+    v = load_rows(p.dtype, p.v, b, kv, first, n, rows, p.value_dim, dv_, keep, v_copy_, &v_row);
+  }
+  // Inputs, projections (unless yk has them: `again`) and features (not for kExp) of n keys.
   template <typename Call>
   void load_keys(const Call& p, const FeatureShape& s, const MapWeights& w, int64_t b, int64_t kv,
-                 int64_t first, int64_t n, int64_t rows, const uint8_t* keep) {
-    v = load_rows(p.dtype, p.v, b, kv, first, n, rows, p.value_dim, dv_, keep, v_copy_, &v_row);
-    load_features(p.dtype, p.k, s, w, b, kv, first, n, keep, xk_copy_, &xk_rows, &xk_row, yk, fk);
+                 int64_t first, int64_t n, const uint8_t* keep, bool again = false) {
+    load_features(p.dtype, p.k, s, w, b, kv, first, n, keep, again, xk_copy_, &xk_rows, &xk_row, yk,
+                  fk);
   }
   template <typename Call>
   void load_queries(const Call& p, const FeatureShape& s, const MapWeights& w, int64_t b, int64_t h,
-                    int64_t first, int64_t n, int64_t) {
-    load_features(p.dtype, p.q, s, w, b, h, first, n, nullptr, xq_copy_, &xq_rows, &xq_row, yq, fq);
+                    int64_t first, int64_t n, bool again = false) {
+    load_features(p.dtype, p.q, s, w, b, h, first, n, nullptr, again, xq_copy_, &xq_rows, &xq_row,
+                  yq, fq);
   }
 
   // Plain features of the keys; false when they are too large for that.
@@ -202,13 +209,14 @@ struct Chunk {
     return refs.plain && plain_features(n, s, yq, fq) <= kPlainBound;
   }
 
-  // Maxima and relative features of queries [from, to).
-  void exact_queries(int64_t from, int64_t to, const FeatureShape& s, const References& refs) {
+  // Maxima (unless `maximum` has them: `saved`) and relative features of queries [from, to).
+  void exact_queries(int64_t from, int64_t to, const FeatureShape& s, const References& refs,
+                     bool saved = false) {
     float shift[kChunk];
     float* x = xq + from * s.padded;
     signed_exponents(to - from, s, yq + from * s.width_pad, nullptr, x);
     for (int64_t r = from; r < to; r++) {
-      maximum[r] = row_maximum(s, xq + r * s.padded, refs.ref);
+      if (!saved) maximum[r] = row_maximum(s, xq + r * s.padded, refs.ref);
       shift[r - from] = -maximum[r];
     }
     relative_features(to - from, s, x, refs.ref, 1.0f, shift, nullptr, fq + from * s.padded);
@@ -216,12 +224,13 @@ struct Chunk {
 
   // Relative features of n queries and keys of which each query sees the keys up to its own. Where
   // a key raises references, its step goes token by token: `grows`, with the factors in `scale`.
-  void exact_pass(int64_t n, const FeatureShape& s, References& refs, const uint8_t* keep) {
+  void exact_pass(int64_t n, const FeatureShape& s, References& refs, const uint8_t* keep,
+                  bool saved = false) {
     const int64_t width = s.padded;
     signed_exponents(n, s, yk, keep, xk);
     if (!exceeds(n, s, xk, refs.ref)) {
       relative_features(n, s, xk, refs.ref, -1.0f, nullptr, keep, fk);
-      return exact_queries(0, n, s, refs);
+      return exact_queries(0, n, s, refs, saved);
     }
     for (int64_t r = 0; r < n; r += kStep) {
       const int64_t end = std::min<int64_t>(r + kStep, n);
@@ -229,19 +238,34 @@ struct Chunk {
       if (!grows[r / kStep]) {
         relative_features(end - r, s, xk + r * width, refs.ref, -1.0f, nullptr,
                           keep ? keep + r : nullptr, fk + r * width);
-        exact_queries(r, end, s, refs);
+        exact_queries(r, end, s, refs, saved);
         continue;
       }
       for (int64_t i = r; i < end; i++) {
         raise_references(1, s, xk + i * width, refs.ref, scale + i * width);
         relative_features(1, s, xk + i * width, refs.ref, -1.0f, nullptr,
                           keep ? keep + i : nullptr, fk + i * width);
-        exact_queries(i, i + 1, s, refs);
+        exact_queries(i, i + 1, s, refs, saved);
       }
       for (int64_t i = end; i < r + kStep; i++) std::fill_n(scale + i * width, width, 1.0f);
     }
   }
 
+  // Relative features of n keys that no query of the chunk reads; true if references were raised,
+  // once for all, by the factors scale[0 .. padded).
+  bool exact_keys(int64_t n, const FeatureShape& s, References& refs, const uint8_t* keep) {
+    signed_exponents(n, s, yk, keep, xk);
+    const bool raised = exceeds(n, s, xk, refs.ref);
+    if (raised) raise_references(n, s, xk, refs.ref, scale);
+    relative_features(n, s, xk, refs.ref, -1.0f, nullptr, keep, fk);
+    return raised;
+  }
+
+  // Zeroes features from row n up to row `rows`.
+  void zero_tail(int64_t n, int64_t rows, const FeatureShape& s) {
+    std::fill(fq + n * s.padded, fq + rows * s.padded, 0.0f);
+    std::fill(fk + n * s.padded, fk + rows * s.padded, 0.0f);
+  }
   void zero_rows(int64_t n, const FeatureShape& s, const uint8_t* keep) {
     for (int64_t r = 0; keep && r < n; r++) {
       if (!keep[r]) std::fill_n(fk + r * s.padded, s.padded, 0.0f);
@@ -250,7 +274,7 @@ struct Chunk {
 
  private:
   void load_features(DType dtype, const ConstTensor& x, const FeatureShape& s, const MapWeights& w,
-                     int64_t b, int64_t h, int64_t first, int64_t n, const uint8_t* keep,
+                     int64_t b, int64_t h, int64_t first, int64_t n, const uint8_t* keep, bool again,
                      float* copy, const float** rows, int64_t* stride, float* y, float* f) {
     if (s.given) {
       const int64_t bytes = element_bytes(dtype);
@@ -267,7 +291,7 @@ struct Chunk {
       return;
     }
     *rows = load_rows(dtype, x, b, h, first, n, n, s.dim, s.dim, keep, copy, stride);
-    project(n, s, *rows, *stride, w.w, w.b, y);
+    if (!again) project(n, s, *rows, *stride, w.w, w.b, y);
     if (!s.exact()) map_rows(n, s, y, *rows, *stride, keep, f);
   }
 

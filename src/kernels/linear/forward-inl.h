@@ -67,16 +67,14 @@ class HeadForward {
   // Keys [s, s + n) enter the state.
   void absorb(int64_t s, int64_t n) {
     const uint8_t* keep = chunk_.load_keep(p_.key_mask, b_, s, n);
-    chunk_.load_keys(p_, s_, wk_, b_, kv_, s, n, n, keep);
+    chunk_.load_values(p_, b_, kv_, s, n, n, keep);
+    chunk_.load_keys(p_, s_, wk_, b_, kv_, s, n, keep);
     if (s_.exact() && !chunk_.plain_keys(n, s_, refs_, keep)) {
       leave_plain(s_, state_, z_, refs_);
-      signed_exponents(n, s_, chunk_.yk, keep, chunk_.xk);
-      if (exceeds(n, s_, chunk_.xk, refs_.ref)) {
-        raise_references(n, s_, chunk_.xk, refs_.ref, chunk_.scale);
+      if (chunk_.exact_keys(n, s_, refs_, keep)) {
         scale_rows(state_, chunk_.scale);
         add_rows(0, s_.padded, nullptr, 0, chunk_.scale, z_);
       }
-      relative_features(n, s_, chunk_.xk, refs_.ref, -1.0f, nullptr, keep, chunk_.fk);
     }
     add_tokens(state_, n, chunk_.fk, s_.padded, chunk_.v, chunk_.v_row);
     add_rows(n, s_.padded, chunk_.fk, s_.padded, nullptr, z_);
@@ -84,7 +82,7 @@ class HeadForward {
 
   // Queries [t, t + n) read the state.
   void answer(int64_t t, int64_t n) {
-    chunk_.load_queries(p_, s_, wq_, b_, h_, t, n, n);
+    chunk_.load_queries(p_, s_, wq_, b_, h_, t, n);
     std::fill(chunk_.maximum, chunk_.maximum + n, 0.0f);
     if (s_.exact() && !chunk_.plain_queries(n, s_, refs_)) {
       leave_plain(s_, state_, z_, refs_);
@@ -102,8 +100,9 @@ class HeadForward {
   void pass(int64_t t, int64_t s, int64_t n) {
     const int64_t steps = (n + kStep - 1) / kStep, n4 = steps * kStep;
     const uint8_t* keep = chunk_.load_keep(p_.key_mask, b_, s, n);
-    chunk_.load_keys(p_, s_, wk_, b_, kv_, s, n, n4, keep);
-    chunk_.load_queries(p_, s_, wq_, b_, h_, t, n, n4);
+    chunk_.load_values(p_, b_, kv_, s, n, n4, keep);
+    chunk_.load_keys(p_, s_, wk_, b_, kv_, s, n, keep);
+    chunk_.load_queries(p_, s_, wq_, b_, h_, t, n);
     std::fill(chunk_.maximum, chunk_.maximum + n4, 0.0f);
     std::fill(chunk_.grows, chunk_.grows + steps, false);
     if (s_.exact() &&
@@ -111,10 +110,7 @@ class HeadForward {
       leave_plain(s_, state_, z_, refs_);
       chunk_.exact_pass(n, s_, refs_, keep);
     }
-    for (int64_t r = n; r < n4; r++) {
-      std::fill(chunk_.fq + r * s_.padded, chunk_.fq + (r + 1) * s_.padded, 0.0f);
-      std::fill(chunk_.fk + r * s_.padded, chunk_.fk + (r + 1) * s_.padded, 0.0f);
-    }
+    chunk_.zero_tail(n, n4, s_);
     for (int64_t step = 0; step < steps; step++) normalisers(step);
     float* out = out_;
     int64_t out_row = dv_;

@@ -37,6 +37,9 @@ int64_t num_features(const Call& p, bool given) {
   return given ? p.dim : feature_width(p.map, p.width);
 }
 
+// Partial sums of weight gradients over the batch: at most this many, whatever the batch.
+inline constexpr int64_t kBatchSlots = 8;
+
 // Scratch of one task: cut off a buffer that the thread keeps, so that calls do not pay for fresh
 // pages (1 us for each). Rows start at multiples of 64 bytes.
 class Arena {

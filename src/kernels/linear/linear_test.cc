@@ -75,6 +75,47 @@ void check_forward(const Case& c) {
   expect_same_state(c, in, got, want);
 }
 
+// Sum of the magnitudes of a gradient's terms, from the reference: what its rounding scales with.
+void expect_gradients(const Case& c, const Inputs& in, const Outputs& got, const Outputs& want) {
+  const double rounding = c.dtype == DType::kBFloat16 ? 8 * kBFloat16Eps : 0;
+  const double error = 32 * weight_error(c, in) + rounding;
+  const std::string where = c.name + " " + simd_target() + " ";
+  expect_near(got.dq, want.dq, error * std::max(want.dq.max_abs(), 1e-2), where + "dq");
+  expect_near(got.dk, want.dk, error * std::max(want.dk.max_abs(), 1e-2), where + "dk");
+  expect_near(got.dv, want.dv, error * std::max(want.dv.max_abs(), 1e-2), where + "dv");
+  if (!c.given) {
+    expect_near(got.dwq, want.dwq, error * std::max(want.dwq.max_abs(), 1e-2), where + "dwq");
+    expect_near(got.dwk, want.dwk, error * std::max(want.dwk.max_abs(), 1e-2), where + "dwk");
+  }
+  if (!c.given && c.bias) {
+    expect_near(got.dbq, want.dbq, error * std::max(want.dbq.max_abs(), 1e-2), where + "dbq");
+    expect_near(got.dbk, want.dbk, error * std::max(want.dbk.max_abs(), 1e-2), where + "dbk");
+  }
+  if (c.state) {
+    expect_near(got.ds, want.ds, error * std::max(want.ds.max_abs(), 1e-2), where + "ds");
+    expect_near(got.dz, want.dz, error * std::max(want.dz.max_abs(), 1e-2), where + "dz");
+  }
+}
+
+void check_backward(const Case& c) {
+  for (bool with_final : {false, true}) {
+    Inputs in(c);
+    Outputs got, want;
+    forward(c, in, want, true);
+    backward(c, in, want, true, with_final);
+    forward(c, in, got, false);
+    got.m = Array(got.m);
+    backward(c, in, got, false, with_final);
+    // gradients of the final state are relative to m_out, of which there are many valid ones
+    Outputs same = got;
+    if (with_final) {
+      want.m = got.m;
+      backward(c, in, want, true, with_final);
+    }
+    expect_gradients(c, in, got, want);
+  }
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   auto add = [&](std::string name, auto change) {
@@ -137,6 +178,11 @@ class EveryTarget : public ::testing::TestWithParam<std::string> {};
 TEST_P(EveryTarget, ForwardEqualsReference) {
   SimdGuard guard(GetParam());
   for (const Case& c : cases()) check_forward(c);
+}
+
+TEST_P(EveryTarget, BackwardEqualsReference) {
+  SimdGuard guard(GetParam());
+  for (const Case& c : cases()) check_backward(c);
 }
 
 INSTANTIATE_TEST_SUITE_P(Simd, EveryTarget, ::testing::ValuesIn(simd_targets()),

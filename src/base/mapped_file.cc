@@ -38,7 +38,8 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::string& path) {
   if (size == 0) return mapped;  // the system maps no empty range
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.value, 0);
   if (data == MAP_FAILED)
-    throw Failure(concat("read: cannot map ", size, " bytes of ", path, ": ", std::strerror(errno)));
+    throw Failure(
+        concat("read: cannot map ", size, " bytes of ", path, ": ", std::strerror(errno)));
   mapped->data_ = static_cast<const char*>(data);
   mapped->size_ = size;
   return mapped;

@@ -4,12 +4,16 @@ namespace hedgerow::cli {
 
 // One declaration and one line in the list for each file of this folder that is a command.
 RunCommand add_forward(CLI::App& command);
+RunCommand add_info(CLI::App& command);
 RunCommand add_report(CLI::App& command);
+RunCommand add_tokenize(CLI::App& command);
 
 const std::vector<Command>& commands() {
   static const std::vector<Command> all = {
+      {"info", "what a model folder or a safetensors file holds; checks all it reads", add_info},
       {"forward", "raw outputs of a model for given token ids", add_forward},
       {"report", "HTML page from a run folder", add_report},
+      {"tokenize", "lines of text to token ids, and back", add_tokenize},
   };
   return all;
 }

@@ -41,7 +41,8 @@ ShardTable read_index(const std::string& path) {
 std::string join(const std::vector<std::string>& items) {
   constexpr size_t kMaxShown = 20;
   std::string text;
-  for (size_t i = 0; i < std::min(items.size(), kMaxShown); ++i) text += (i == 0 ? "" : ", ") + items[i];
+  for (size_t i = 0; i < std::min(items.size(), kMaxShown); ++i)
+    text += (i == 0 ? "" : ", ") + items[i];
   if (items.size() > kMaxShown) text += concat(", ... (", items.size(), " in all)");
   return text;
 }
@@ -61,7 +62,8 @@ std::string other_weights(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& item : fs::directory_iterator(folder, ignored)) {
     const std::string extension = item.path().extension().string();
-    for (const char* other : {".bin", ".pt", ".pth", ".ckpt", ".h5", ".gguf", ".msgpack", ".onnx", ".safetensors"})
+    for (const char* other :
+         {".bin", ".pt", ".pth", ".ckpt", ".h5", ".gguf", ".msgpack", ".onnx", ".safetensors"})
       if (extension == other) found.push_back(item.path().filename().string());
   }
   std::sort(found.begin(), found.end());
@@ -108,8 +110,9 @@ Checkpoint Checkpoint::open(const std::string& path) {
       }
     }
   }
-  HEDGEROW_CHECK(misplaced.empty(), (root / kIndexName).string(),
-                 ": every tensor must be in the shard that the index names; not there: ", join(misplaced));
+  HEDGEROW_CHECK(
+      misplaced.empty(), (root / kIndexName).string(),
+      ": every tensor must be in the shard that the index names; not there: ", join(misplaced));
   return checkpoint;
 }
 
@@ -121,7 +124,8 @@ const TensorView* Checkpoint::find(std::string_view name) const {
 void write_checkpoint(const std::string& folder, std::vector<TensorSpec> specs,
                       const Metadata& metadata, int64_t max_shard_bytes,
                       const std::function<const void*(const TensorSpec&)>& bytes) {
-  HEDGEROW_CHECK(max_shard_bytes > 0, "write checkpoint: max_shard_bytes must be > 0; got ", max_shard_bytes);
+  HEDGEROW_CHECK(max_shard_bytes > 0, "write checkpoint: max_shard_bytes must be > 0; got ",
+                 max_shard_bytes);
   std::sort(specs.begin(), specs.end(),
             [](const TensorSpec& a, const TensorSpec& b) { return a.name < b.name; });
   std::vector<std::vector<TensorSpec>> shards(1);

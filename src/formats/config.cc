@@ -41,15 +41,16 @@ int64_t Config::get_int(std::string_view key) const {
   if (value.is_number_integer()) return value.get<int64_t>();
   if (value.is_number_float()) {
     const double number = value.get<double>();
-    if (number == std::floor(number) && std::fabs(number) < 9e15) return static_cast<int64_t>(number);
+    if (number == std::floor(number) && std::fabs(number) < 9e15)
+      return static_cast<int64_t>(number);
   }
   wrong_type(key, "a whole number", value);
 }
 
 int64_t Config::get_int_in(std::string_view key, int64_t low, int64_t high) const {
   const int64_t value = get_int(key);
-  HEDGEROW_CHECK(value >= low && value <= high, where_, ": key ", quote(key), " must be in [", low, ", ",
-                 high, "]; got ", value);
+  HEDGEROW_CHECK(value >= low && value <= high, where_, ": key ", quote(key), " must be in [", low,
+                 ", ", high, "]; got ", value);
   return value;
 }
 

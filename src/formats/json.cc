@@ -34,8 +34,8 @@ class StrictBuilder {
   bool end_object() { return close(); }
 
   bool key(string_t& name) {
-    HEDGEROW_CHECK(open_.back().keys.insert(name).second,
-                   where_, ": not valid JSON: every key may stand once in an object; got twice ",
+    HEDGEROW_CHECK(open_.back().keys.insert(name).second, where_,
+                   ": not valid JSON: every key may stand once in an object; got twice ",
                    quote(name));
     open_.back().pending_key = std::move(name);
     return true;

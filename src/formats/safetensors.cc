@@ -53,13 +53,15 @@ uint64_t read_length(std::string_view file) {
 std::string_view checked_header(std::string_view file, const std::string& where) {
   if (file.size() < kLengthBytes) {
     refuse_other_kinds(file, where);
-    throw Error(concat(where, ": header too small: a file has 8 bytes of header length at least; got ",
+    throw Error(concat(where,
+                       ": header too small: a file has 8 bytes of header length at least; got ",
                        file.size(), " bytes"));
   }
   const uint64_t length = read_length(file);
   if (length > kMaxHeaderBytes) {
     refuse_other_kinds(file, where);
-    throw Error(concat(where, ": header too large: ", kMaxHeaderBytes, " bytes at most; got ", length));
+    throw Error(
+        concat(where, ": header too large: ", kMaxHeaderBytes, " bytes at most; got ", length));
   }
   if (length > file.size() - kLengthBytes) {
     refuse_other_kinds(file, where);
@@ -74,7 +76,8 @@ std::string_view checked_header(std::string_view file, const std::string& where)
   }
   const size_t invalid = find_invalid_utf8(header);
   HEDGEROW_CHECK(invalid == std::string_view::npos, where,
-                 ": header must be UTF-8; got an invalid sequence at byte ", invalid, " of the header");
+                 ": header must be UTF-8; got an invalid sequence at byte ", invalid,
+                 " of the header");
   return header;
 }
 
@@ -118,13 +121,15 @@ Entry read_entry(const std::string& name, const Json& value, const std::string& 
                  " must be an array; got ", excerpt(shape));
   for (const Json& size : shape) {
     const uint64_t count = read_count(size, where, name, "shape");
-    HEDGEROW_CHECK(count <= static_cast<uint64_t>(INT64_MAX), where, ": overflow: a dimension of tensor ",
-                   quote(name), " does not fit 63 bits; got ", count);
+    HEDGEROW_CHECK(count <= static_cast<uint64_t>(INT64_MAX), where,
+                   ": overflow: a dimension of tensor ", quote(name), " does not fit 63 bits; got ",
+                   count);
     entry.shape.push_back(static_cast<int64_t>(count));
   }
   const Json& offsets = need_member(value, "data_offsets", where, name);
-  HEDGEROW_CHECK(offsets.is_array() && offsets.size() == 2, where, ": header: data_offsets of tensor ",
-                 quote(name), " must be two numbers; got ", offsets.dump().substr(0, 80));
+  HEDGEROW_CHECK(offsets.is_array() && offsets.size() == 2, where,
+                 ": header: data_offsets of tensor ", quote(name), " must be two numbers; got ",
+                 offsets.dump().substr(0, 80));
   entry.begin = read_count(offsets[0], where, name, "data_offsets");
   entry.end = read_count(offsets[1], where, name, "data_offsets");
   return entry;
@@ -137,8 +142,9 @@ int64_t checked_bytes(const std::string& where, const std::string& name, Dtype d
   for (const int64_t size : shape) {
     HEDGEROW_CHECK(size >= 0, where, ": tensor ", quote(name), " has a negative dimension; got ",
                    shape_text(shape));
-    HEDGEROW_CHECK(!__builtin_mul_overflow(bits, size, &bits), where, ": overflow: the size of tensor ",
-                   quote(name), " does not fit 63 bits; got shape ", shape_text(shape));
+    HEDGEROW_CHECK(!__builtin_mul_overflow(bits, size, &bits), where,
+                   ": overflow: the size of tensor ", quote(name),
+                   " does not fit 63 bits; got shape ", shape_text(shape));
   }
   HEDGEROW_CHECK(bits % 8 == 0, where, ": tensor ", quote(name), " of packed ", dtype_name(dtype),
                  " must fill whole bytes; got shape ", shape_text(shape));
@@ -150,8 +156,8 @@ Metadata read_metadata(const Json& value, const std::string& where) {
                  excerpt(value));
   Metadata metadata;
   for (const auto& [key, text] : value.get_ref<const Json::object_t&>()) {
-    HEDGEROW_CHECK(text.is_string(), where, ": header: __metadata__ holds strings; got ", excerpt(text),
-                   " at ", quote(key));
+    HEDGEROW_CHECK(text.is_string(), where, ": header: __metadata__ holds strings; got ",
+                   excerpt(text), " at ", quote(key));
     metadata.emplace(key, text.get_ref<const std::string&>());
   }
   return metadata;
@@ -168,11 +174,11 @@ uint64_t check_spans(std::vector<Entry>& entries, const std::string& where) {
     HEDGEROW_CHECK(entry.end >= entry.begin, where, ": offsets of tensor ", quote(entry.name),
                    " must not end before they begin; got [", entry.begin, ", ", entry.end, "]");
     HEDGEROW_CHECK(entry.begin >= expected, where, ": offsets of tensor ", quote(entry.name),
-                   " overlap the tensor before, which ends at ", expected, "; got [", entry.begin, ", ",
-                   entry.end, "]");
+                   " overlap the tensor before, which ends at ", expected, "; got [", entry.begin,
+                   ", ", entry.end, "]");
     HEDGEROW_CHECK(entry.begin == expected, where, ": offsets of tensor ", quote(entry.name),
-                   " leave unused bytes after the tensor before, which ends at ", expected, "; got [",
-                   entry.begin, ", ", entry.end, "]");
+                   " leave unused bytes after the tensor before, which ends at ", expected,
+                   "; got [", entry.begin, ", ", entry.end, "]");
     HEDGEROW_CHECK(entry.end - entry.begin == static_cast<uint64_t>(bytes), where, ": tensor ",
                    quote(entry.name), " of ", dtype_name(entry.dtype), ' ', shape_text(entry.shape),
                    " takes ", bytes, " bytes; its offsets give ", entry.end - entry.begin);
@@ -205,12 +211,13 @@ SafetensorsLayout parse_safetensors(std::string_view file, const std::string& wh
   const uint64_t data_bytes = check_spans(entries, where);
   const uint64_t data_start = kLengthBytes + header.size();
   const uint64_t expected = data_start + data_bytes;
-  HEDGEROW_CHECK(expected >= data_start, where, ": overflow: the tensors' bytes do not fit 64 bits");
-  HEDGEROW_CHECK(file.size() >= expected, where, ": incomplete file: the header describes ", expected,
-                 " bytes; the file has ", file.size());
+  HEDGEROW_CHECK(expected >= data_start, where,
+                 ": overflow: the tensors' bytes do not fit 64 bits");
+  HEDGEROW_CHECK(file.size() >= expected, where, ": incomplete file: the header describes ",
+                 expected, " bytes; the file has ", file.size());
   HEDGEROW_CHECK(file.size() == expected, where, ": incomplete header: it describes ", expected,
-                 " bytes and leaves the last ", file.size() - expected, " of the file's ", file.size(),
-                 " unnamed");
+                 " bytes and leaves the last ", file.size() - expected, " of the file's ",
+                 file.size(), " unnamed");
 
   for (Entry& entry : entries) {
     TensorView view{entry.dtype, std::move(entry.shape), file.data() + data_start + entry.begin,

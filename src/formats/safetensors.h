@@ -76,7 +76,8 @@ int64_t tensor_bytes(const TensorSpec& spec);
 // aligned to its element size.
 class SafetensorsWriter {
  public:
-  SafetensorsWriter(const std::string& path, std::vector<TensorSpec> specs, const Metadata& metadata);
+  SafetensorsWriter(const std::string& path, std::vector<TensorSpec> specs,
+                    const Metadata& metadata);
 
   // The order in which append() wants the tensors.
   const std::vector<TensorSpec>& order() const { return specs_; }

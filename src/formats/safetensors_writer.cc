@@ -18,7 +18,8 @@ void sort_and_check_names(std::vector<TensorSpec>& specs) {
   for (const TensorSpec& spec : specs) names.push_back(spec.name);
   std::sort(names.begin(), names.end());
   const auto twice = std::adjacent_find(names.begin(), names.end());
-  HEDGEROW_CHECK(twice == names.end(), "write safetensors: names must differ; got twice ", quote(*twice));
+  HEDGEROW_CHECK(twice == names.end(), "write safetensors: names must differ; got twice ",
+                 quote(*twice));
   HEDGEROW_CHECK(!std::binary_search(names.begin(), names.end(), std::string_view("__metadata__")),
                  "write safetensors: no tensor may be called __metadata__");
 }
@@ -55,7 +56,8 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
   for (const TensorSpec& spec : specs_) remaining_ += tensor_bytes(spec);
   const std::string header = header_text(specs_, metadata);
   char length[8];
-  for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(static_cast<uint64_t>(header.size()) >> (8 * i));
+  for (int i = 0; i < 8; ++i)
+    length[i] = static_cast<char>(static_cast<uint64_t>(header.size()) >> (8 * i));
   file_.write(length, sizeof length);
   file_.write(header);
 }

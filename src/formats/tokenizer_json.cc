@@ -42,7 +42,8 @@ Truncation read_truncation(const Config& settings) {
     truncation.strategy = TruncationStrategy::kOnlySecond;
   } else {
     HEDGEROW_CHECK(strategy == "LongestFirst", settings.where(),
-                   ": strategy must be LongestFirst, OnlyFirst or OnlySecond; got ", quote(strategy));
+                   ": strategy must be LongestFirst, OnlyFirst or OnlySecond; got ",
+                   quote(strategy));
   }
   return truncation;
 }
@@ -60,9 +61,10 @@ Padding read_padding(const Config& settings) {
   if (settings.has("pad_to_multiple_of"))
     padding.multiple_of = settings.get_int_in("pad_to_multiple_of", 0, kMaxId);
   padding.side = read_side(settings);
-  padding.pad_id = static_cast<int32_t>(settings.has("pad_id") ? settings.get_int_in("pad_id", 0, kMaxId) : 0);
-  padding.pad_type_id =
-      static_cast<int32_t>(settings.has("pad_type_id") ? settings.get_int_in("pad_type_id", 0, kMaxId) : 0);
+  padding.pad_id =
+      static_cast<int32_t>(settings.has("pad_id") ? settings.get_int_in("pad_id", 0, kMaxId) : 0);
+  padding.pad_type_id = static_cast<int32_t>(
+      settings.has("pad_type_id") ? settings.get_int_in("pad_type_id", 0, kMaxId) : 0);
   padding.pad_token = settings.get_string_or("pad_token", "[PAD]");
   return padding;
 }
@@ -88,20 +90,24 @@ TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& whe
   if (file.has("truncation")) parsed.truncation = read_truncation(file.child("truncation"));
   if (file.has("padding")) parsed.padding = read_padding(file.child("padding"));
   if (const Json* tokens = file.find("added_tokens")) {
-    HEDGEROW_CHECK(tokens->is_array(), where, ": added_tokens must be an array; got ", excerpt(*tokens));
+    HEDGEROW_CHECK(tokens->is_array(), where, ": added_tokens must be an array; got ",
+                   excerpt(*tokens));
     for (const Json& token : *tokens)
-      parsed.added_tokens.push_back(read_added_token(Config(token, concat(where, ": added_tokens"))));
+      parsed.added_tokens.push_back(
+          read_added_token(Config(token, concat(where, ": added_tokens"))));
   }
   return parsed;
 }
 
-std::vector<std::pair<std::string, int32_t>> read_vocabulary(const Json& vocab, const std::string& where) {
+std::vector<std::pair<std::string, int32_t>> read_vocabulary(const Json& vocab,
+                                                             const std::string& where) {
   HEDGEROW_CHECK(vocab.is_object(), where, ": vocab must be an object; got ", excerpt(vocab));
   std::vector<std::pair<std::string, int32_t>> entries;
   entries.reserve(vocab.size());
   for (const auto& [token, id] : vocab.get_ref<const Json::object_t&>()) {
-    HEDGEROW_CHECK(id.is_number_unsigned() && id.get<uint64_t>() <= static_cast<uint64_t>(kMaxId), where,
-                   ": ids of vocab must be whole numbers of 31 bits; got ", excerpt(id), " for ", quote(token));
+    HEDGEROW_CHECK(id.is_number_unsigned() && id.get<uint64_t>() <= static_cast<uint64_t>(kMaxId),
+                   where, ": ids of vocab must be whole numbers of 31 bits; got ", excerpt(id),
+                   " for ", quote(token));
     entries.emplace_back(token, static_cast<int32_t>(id.get<uint64_t>()));
   }
   return entries;

@@ -58,6 +58,7 @@ struct TokenizerJson {
 TokenizerJson parse_tokenizer_json(std::string_view text, const std::string& where);
 
 // A vocabulary object {"token": id, ..} in the file's order; ids are whole numbers of 31 bits.
-std::vector<std::pair<std::string, int32_t>> read_vocabulary(const Json& vocab, const std::string& where);
+std::vector<std::pair<std::string, int32_t>> read_vocabulary(const Json& vocab,
+                                                             const std::string& where);
 
 }  // namespace hedgerow::formats

@@ -20,8 +20,9 @@ void AddedTokenMatcher::add(Pattern pattern) {
   const char32_t first = patterns_[index].text[0];
   if (first < 128) ascii_first_.set(first);
   std::vector<size_t>& list = by_first_[first];
-  const auto place = std::find_if(list.begin(), list.end(),
-                                  [&](size_t other) { return patterns_[other].text.size() < length; });
+  const auto place = std::find_if(list.begin(), list.end(), [&](size_t other) {
+    return patterns_[other].text.size() < length;
+  });
   list.insert(place, index);
 }
 
@@ -32,7 +33,8 @@ const AddedTokenMatcher::Pattern* AddedTokenMatcher::longest_at(std::u32string_v
   const auto found = by_first_.find(first);
   if (found == by_first_.end()) return nullptr;
   for (const size_t index : found->second)
-    if (text.substr(position, patterns_[index].text.size()) == patterns_[index].text) return &patterns_[index];
+    if (text.substr(position, patterns_[index].text.size()) == patterns_[index].text)
+      return &patterns_[index];
   return nullptr;
 }
 
@@ -81,10 +83,11 @@ AddedVocabulary::AddedVocabulary(const std::vector<formats::AddedToken>& tokens,
                                  const Normalizer* normalizer) {
   for (const formats::AddedToken& token : tokens) register_token(token, model);
   // Special ones first: of equal texts the first counts.
-  std::stable_partition(tokens_.begin(), tokens_.end(), [](const auto& token) { return token.special; });
+  std::stable_partition(tokens_.begin(), tokens_.end(),
+                        [](const auto& token) { return token.special; });
   for (const formats::AddedToken& token : tokens_) {
-    AddedTokenMatcher::Pattern pattern{decode_utf8(token.content), token.id, token.single_word, token.lstrip,
-                                       token.rstrip};
+    AddedTokenMatcher::Pattern pattern{decode_utf8(token.content), token.id, token.single_word,
+                                       token.lstrip, token.rstrip};
     if (!token.normalized) {
       raw_.add(std::move(pattern));
       continue;
@@ -105,7 +108,8 @@ void AddedVocabulary::register_token(const formats::AddedToken& token, const Mod
     id = *known;
   } else {
     const int64_t next = std::max(model.vocab_size(), int64_t{largest_id_} + 1);
-    HEDGEROW_CHECK(next <= std::numeric_limits<int32_t>::max(), "added_tokens: ids must fit 31 bits; got ", next);
+    HEDGEROW_CHECK(next <= std::numeric_limits<int32_t>::max(),
+                   "added_tokens: ids must fit 31 bits; got ", next);
     id = static_cast<int32_t>(next);
     ++num_new_tokens_;
   }
@@ -120,19 +124,25 @@ void AddedVocabulary::register_token(const formats::AddedToken& token, const Mod
 PieceList AddedVocabulary::split(std::u32string_view original, const Normalizer* normalizer) const {
   PieceList list;
   if (original.empty()) return list;
-  const NormalizedText& whole = list.storage.emplace_back(NormalizedText::identity(original, 0));
+  NormalizedText& whole = list.storage.emplace_back(NormalizedText::identity(original, 0));
   std::vector<Piece> raw;
   raw_.split({&whole, 0, static_cast<uint32_t>(original.size()), -1}, raw);
-  for (const Piece& piece : raw) {
-    if (piece.added_id >= 0) {
-      list.pieces.push_back(piece);
-      continue;
-    }
-    NormalizedText& text =
-        list.storage.emplace_back(NormalizedText::identity(piece.chars(), piece.origin().begin));
+  const auto normalize = [&](NormalizedText& text) {
     if (normalizer != nullptr) normalizer->normalize(text);
     if (!text.chars.empty())
       normalized_.split({&text, 0, static_cast<uint32_t>(text.chars.size()), -1}, list.pieces);
+  };
+  if (raw.size() == 1 && raw[0].added_id < 0) {  // the common case needs no copy
+    normalize(whole);
+    return list;
+  }
+  for (const Piece& piece : raw) {
+    if (piece.added_id >= 0) {
+      list.pieces.push_back(piece);
+    } else {
+      normalize(
+          list.storage.emplace_back(NormalizedText::identity(piece.chars(), piece.origin().begin)));
+    }
   }
   return list;
 }

@@ -41,7 +41,7 @@ class AddedTokenMatcher {
   // First code point -> patterns, longest first.
   std::unordered_map<char32_t, std::vector<size_t>> by_first_;
   std::bitset<128> ascii_first_;  // most text is refused by this alone
-  std::optional<size_t> empty_;  // a pattern that normalization left nothing of
+  std::optional<size_t> empty_;   // a pattern that normalization left nothing of
 };
 
 class AddedVocabulary {

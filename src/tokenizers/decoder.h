@@ -15,8 +15,8 @@ class Decoder {
   virtual std::string decode(const std::vector<std::string>& tokens) const = 0;
 };
 
-// From the "decoder" value of a tokenizer.json; null gives nullptr (tokens joined by spaces). Throws
-// Error that names an unknown kind and lists the known ones.
+// From the "decoder" value of a tokenizer.json; null gives nullptr (tokens joined by spaces).
+// Throws Error that names an unknown kind and lists the known ones.
 std::unique_ptr<Decoder> make_decoder(const formats::Json& part, const std::string& where);
 
 }  // namespace hedgerow::tokenizers

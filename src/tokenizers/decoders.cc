@@ -17,7 +17,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 class WordPieceDecoder : public Decoder {
  public:
   explicit WordPieceDecoder(const formats::Config& settings)
-      : prefix_(settings.get_string_or("prefix", "##")), cleanup_(settings.get_bool_or("cleanup", true)) {}
+      : prefix_(settings.get_string_or("prefix", "##")),
+        cleanup_(settings.get_bool_or("cleanup", true)) {}
 
   std::string decode(const std::vector<std::string>& tokens) const override {
     std::string out;
@@ -39,8 +40,9 @@ class WordPieceDecoder : public Decoder {
  private:
   static void clean_up(std::string& token) {
     constexpr std::pair<std::string_view, std::string_view> kRules[] = {
-        {" .", "."},  {" ?", "?"},   {" !", "!"},   {" ,", ","},           {" ' ", "'"},  {" n't", "n't"},
-        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
+        {" .", "."},   {" ?", "?"},     {" !", "!"},     {" ,", ","},
+        {" ' ", "'"},  {" n't", "n't"}, {" 'm", "'m"},   {" do not", " don't"},
+        {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
     };
     for (const auto& [from, to] : kRules) replace_all(token, from, to);
   }

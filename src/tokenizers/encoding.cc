@@ -16,7 +16,8 @@ void move_behind(std::vector<T>& to, std::vector<T>& from) {
 
 template <typename T>
 void keep(std::vector<T>& values, size_t length, Side side) {
-  if (side == Side::kLeft) values.erase(values.begin(), values.end() - static_cast<std::ptrdiff_t>(length));
+  if (side == Side::kLeft)
+    values.erase(values.begin(), values.end() - static_cast<std::ptrdiff_t>(length));
   values.resize(length);
 }
 
@@ -39,7 +40,8 @@ std::pair<int64_t, int64_t> share(int64_t n1, int64_t n2, int64_t max_length) {
 
 }  // namespace
 
-void Encoding::push_back(int32_t id, std::string token, Span offset, int32_t type_id, bool special) {
+void Encoding::push_back(int32_t id, std::string token, Span offset, int32_t type_id,
+                         bool special) {
   ids.push_back(id);
   tokens.push_back(std::move(token));
   offsets.push_back(offset);
@@ -94,19 +96,21 @@ void truncate_sequences(Encoding& first, Encoding* second, const Truncation& tru
       return;
     }
     const bool swapped = first.size() > second->size();
-    auto [n1, n2] = share(std::min(first.size(), second->size()), std::max(first.size(), second->size()), max_length);
+    auto [n1, n2] = share(std::min(first.size(), second->size()),
+                          std::max(first.size(), second->size()), max_length);
     if (swapped) std::swap(n1, n2);
     first.truncate(n1, truncation.side);
     second->truncate(n2, truncation.side);
     return;
   }
   const bool only_first = truncation.strategy == TruncationStrategy::kOnlyFirst;
-  HEDGEROW_CHECK(only_first || second != nullptr, "truncate: OnlySecond needs a second sequence; got none");
+  HEDGEROW_CHECK(only_first || second != nullptr,
+                 "truncate: OnlySecond needs a second sequence; got none");
   Encoding& target = only_first ? first : *second;
   const int64_t to_remove = total - max_length;
   HEDGEROW_CHECK(target.size() > to_remove,
-                 "truncate: the sequence that may be cut must be longer than what must go; got ", target.size(),
-                 " tokens, of which ", to_remove, " must go");
+                 "truncate: the sequence that may be cut must be longer than what must go; got ",
+                 target.size(), " tokens, of which ", to_remove, " must go");
   target.truncate(target.size() - to_remove, truncation.side);
 }
 

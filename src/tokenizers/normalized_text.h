@@ -41,7 +41,9 @@ struct Piece {
   uint32_t end = 0;
   int32_t added_id = -1;
 
-  std::u32string_view chars() const { return std::u32string_view(text->chars).substr(begin, end - begin); }
+  std::u32string_view chars() const {
+    return std::u32string_view(text->chars).substr(begin, end - begin);
+  }
   Span origin() const { return text->origin_of(begin, end); }
 };
 

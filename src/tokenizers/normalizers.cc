@@ -91,7 +91,9 @@ void sort_marks(std::u32string& chars, std::vector<uint8_t>& changes, const Code
 }
 
 void decompose(NormalizedText& text, const CodePointTable& table) {
-  const auto changed = [&](char32_t c) { return table.is(c, kHasDecomposition | kHasCombiningClass); };
+  const auto changed = [&](char32_t c) {
+    return table.is(c, kHasDecomposition | kHasCombiningClass);
+  };
   if (std::none_of(text.chars.begin(), text.chars.end(), changed)) return;
   std::u32string chars;
   std::vector<uint8_t> changes;
@@ -157,10 +159,11 @@ class NormalizerSequence : public Normalizer {
  public:
   explicit NormalizerSequence(const formats::Config& settings) {
     const formats::Json* parts = settings.find("normalizers");
-    HEDGEROW_CHECK(parts != nullptr && parts->is_array(), settings.where(), ": \"normalizers\" must be an array");
+    HEDGEROW_CHECK(parts != nullptr && parts->is_array(), settings.where(),
+                   ": \"normalizers\" must be an array");
     for (const formats::Json& part : *parts) {
-      HEDGEROW_CHECK(part.is_object(), settings.where(), ": \"normalizers\" must hold objects; got ",
-                     formats::excerpt(part));
+      HEDGEROW_CHECK(part.is_object(), settings.where(),
+                     ": \"normalizers\" must hold objects; got ", formats::excerpt(part));
       parts_.push_back(make_normalizer(part, settings.where()));
     }
   }

@@ -24,8 +24,9 @@ class PostProcessor {
 // The sequences one after the other, nothing added.
 Encoding join_sequences(Encoding first, Encoding* second);
 
-// From the "post_processor" value of a tokenizer.json; null gives nullptr. Throws Error that names an
-// unknown kind and lists the known ones.
-std::unique_ptr<PostProcessor> make_post_processor(const formats::Json& part, const std::string& where);
+// From the "post_processor" value of a tokenizer.json; null gives nullptr. Throws Error that names
+// an unknown kind and lists the known ones.
+std::unique_ptr<PostProcessor> make_post_processor(const formats::Json& part,
+                                                   const std::string& where);
 
 }  // namespace hedgerow::tokenizers

@@ -1,6 +1,5 @@
 #include <limits>
 #include <map>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -69,12 +68,13 @@ class TemplateProcessing : public PostProcessor {
       const formats::Config entry(value, concat(all.where(), " ", formats::quote(name)));
       const formats::Json* ids = entry.find("ids");
       const std::vector<std::string> tokens = entry.get_strings("tokens");
-      HEDGEROW_CHECK(ids != nullptr && ids->is_array() && ids->size() == tokens.size(), entry.where(),
-                     ": \"ids\" and \"tokens\" must be arrays of one length");
+      HEDGEROW_CHECK(ids != nullptr && ids->is_array() && ids->size() == tokens.size(),
+                     entry.where(), ": \"ids\" and \"tokens\" must be arrays of one length");
       for (size_t i = 0; i < tokens.size(); ++i) {
         const formats::Json& id = (*ids)[i];
-        HEDGEROW_CHECK(id.is_number_unsigned() && id.get<uint64_t>() <= static_cast<uint64_t>(kMaxId),
-                       entry.where(), ": ids must be whole numbers of 31 bits; got ", formats::excerpt(id));
+        HEDGEROW_CHECK(
+            id.is_number_unsigned() && id.get<uint64_t>() <= static_cast<uint64_t>(kMaxId),
+            entry.where(), ": ids must be whole numbers of 31 bits; got ", formats::excerpt(id));
         table[name].push_back({static_cast<int32_t>(id.get<uint64_t>()), tokens[i]});
       }
     }
@@ -93,7 +93,8 @@ class TemplateProcessing : public PostProcessor {
       const bool is_special = item.has("SpecialToken");
       const formats::Config body = item.child(is_special ? "SpecialToken" : "Sequence");
       const std::string id = body.get_string("id");
-      read.type_id = static_cast<int32_t>(body.has("type_id") ? body.get_int_in("type_id", 0, kMaxId) : 0);
+      read.type_id =
+          static_cast<int32_t>(body.has("type_id") ? body.get_int_in("type_id", 0, kMaxId) : 0);
       if (is_special) {
         const auto found = special.find(id);
         HEDGEROW_CHECK(found != special.end(), body.where(), ": special_tokens must define ",
@@ -138,8 +139,8 @@ class BertProcessing : public PostProcessor {
  private:
   static SpecialToken read_token(const formats::Config& settings, const char* key) {
     const formats::Json* value = settings.find(key);
-    const bool valid = value != nullptr && value->is_array() && value->size() == 2 && (*value)[0].is_string() &&
-                       (*value)[1].is_number_unsigned() &&
+    const bool valid = value != nullptr && value->is_array() && value->size() == 2 &&
+                       (*value)[0].is_string() && (*value)[1].is_number_unsigned() &&
                        (*value)[1].get<uint64_t>() <= static_cast<uint64_t>(kMaxId);
     HEDGEROW_CHECK(valid, settings.where(), ": key \"", key, "\" must be [token, id]");
     return {static_cast<int32_t>((*value)[1].get<uint64_t>()), (*value)[0].get<std::string>()};
@@ -166,9 +167,11 @@ Encoding join_sequences(Encoding first, Encoding* second) {
   return first;
 }
 
-std::unique_ptr<PostProcessor> make_post_processor(const formats::Json& part, const std::string& where) {
+std::unique_ptr<PostProcessor> make_post_processor(const formats::Json& part,
+                                                   const std::string& where) {
   if (part.is_null()) return nullptr;
-  return make_part(std::span<const Kind<PostProcessor>>(kPostProcessors), part, where, "post_processor");
+  return make_part(std::span<const Kind<PostProcessor>>(kPostProcessors), part, where,
+                   "post_processor");
 }
 
 }  // namespace hedgerow::tokenizers

@@ -16,8 +16,9 @@ class PreTokenizer {
   virtual void split(PieceList& list) const = 0;
 };
 
-// From the "pre_tokenizer" value of a tokenizer.json; null gives nullptr. Throws Error that names an
-// unknown kind and lists the known ones.
-std::unique_ptr<PreTokenizer> make_pre_tokenizer(const formats::Json& part, const std::string& where);
+// From the "pre_tokenizer" value of a tokenizer.json; null gives nullptr. Throws Error that names
+// an unknown kind and lists the known ones.
+std::unique_ptr<PreTokenizer> make_pre_tokenizer(const formats::Json& part,
+                                                 const std::string& where);
 
 }  // namespace hedgerow::tokenizers

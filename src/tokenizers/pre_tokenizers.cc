@@ -72,8 +72,8 @@ class Punctuation : public PreTokenizer {
  public:
   explicit Punctuation(const formats::Config& settings) {
     const std::string behavior = settings.get_string_or("behavior", "Isolated");
-    HEDGEROW_CHECK(behavior == "Isolated", settings.where(), ": behavior must be \"Isolated\"; got ",
-                   formats::quote(behavior));
+    HEDGEROW_CHECK(behavior == "Isolated", settings.where(),
+                   ": behavior must be \"Isolated\"; got ", formats::quote(behavior));
   }
   void split(PieceList& list) const override {
     const CodePointTable& table = CodePointTable::get();
@@ -88,8 +88,8 @@ class PreTokenizerSequence : public PreTokenizer {
     HEDGEROW_CHECK(parts != nullptr && parts->is_array(), settings.where(),
                    ": \"pretokenizers\" must be an array");
     for (const formats::Json& part : *parts) {
-      HEDGEROW_CHECK(part.is_object(), settings.where(), ": \"pretokenizers\" must hold objects; got ",
-                     formats::excerpt(part));
+      HEDGEROW_CHECK(part.is_object(), settings.where(),
+                     ": \"pretokenizers\" must hold objects; got ", formats::excerpt(part));
       parts_.push_back(make_pre_tokenizer(part, settings.where()));
     }
   }
@@ -111,18 +111,18 @@ std::unique_ptr<PreTokenizer> with_settings(const formats::Config& settings) {
 }
 
 constexpr Kind<PreTokenizer> kPreTokenizers[] = {
-    {"BertPreTokenizer", plain<BertPreTokenizer>},
-    {"Whitespace", plain<Whitespace>},
-    {"WhitespaceSplit", plain<WhitespaceSplit>},
-    {"Punctuation", with_settings<Punctuation>},
+    {"BertPreTokenizer", plain<BertPreTokenizer>},     {"Whitespace", plain<Whitespace>},
+    {"WhitespaceSplit", plain<WhitespaceSplit>},       {"Punctuation", with_settings<Punctuation>},
     {"Sequence", with_settings<PreTokenizerSequence>},
 };
 
 }  // namespace
 
-std::unique_ptr<PreTokenizer> make_pre_tokenizer(const formats::Json& part, const std::string& where) {
+std::unique_ptr<PreTokenizer> make_pre_tokenizer(const formats::Json& part,
+                                                 const std::string& where) {
   if (part.is_null()) return nullptr;
-  return make_part(std::span<const Kind<PreTokenizer>>(kPreTokenizers), part, where, "pre_tokenizer");
+  return make_part(std::span<const Kind<PreTokenizer>>(kPreTokenizers), part, where,
+                   "pre_tokenizer");
 }
 
 }  // namespace hedgerow::tokenizers

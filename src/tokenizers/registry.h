@@ -22,16 +22,18 @@ struct Kind {
 template <typename Part>
 std::unique_ptr<Part> make_part(std::span<const Kind<Part>> kinds, const formats::Json& part,
                                 const std::string& where, const char* step) {
-  const formats::Config settings(part, formats::find_member(part, "type") == nullptr
-                                           ? where
-                                           : concat(where, " ", formats::excerpt(*formats::find_member(part, "type"))));
+  const formats::Config settings(
+      part, formats::find_member(part, "type") == nullptr
+                ? where
+                : concat(where, " ", formats::excerpt(*formats::find_member(part, "type"))));
   const std::string name = settings.get_string("type");
   std::string known;
   for (const Kind<Part>& kind : kinds) {
     if (kind.name == name) return kind.make(settings);
     known += concat(known.empty() ? "" : ", ", kind.name);
   }
-  throw Error(concat(where, ": this ", step, " is not supported; got ", formats::quote(name), ", known are ", known));
+  throw Error(concat(where, ": this ", step, " is not supported; got ", formats::quote(name),
+                     ", known are ", known));
 }
 
 }  // namespace hedgerow::tokenizers

@@ -16,7 +16,8 @@
 namespace hedgerow::tokenizers {
 namespace {
 
-// Added tokens, normalizer, pre-tokenizer, model, truncation, post-processor, padding: in this order.
+// Added tokens, normalizer, pre-tokenizer, model, truncation, post-processor, padding: in this
+// order.
 class PipelineTokenizer : public Tokenizer {
  public:
   PipelineTokenizer(const formats::TokenizerJson& file, const std::string& where)
@@ -79,15 +80,17 @@ class PipelineTokenizer : public Tokenizer {
     std::vector<ModelToken> tokens;
     for (const Piece& piece : list.pieces) {
       if (piece.added_id >= 0) {
-        encoding.push_back(piece.added_id, encode_utf8(piece.chars()), piece.origin(), type_id, false);
+        encoding.push_back(piece.added_id, encode_utf8(piece.chars()), piece.origin(), type_id,
+                           false);
         continue;
       }
       tokens.clear();
       model_->tokenize(piece.chars(), tokens);
       for (const ModelToken& token : tokens)
-        encoding.push_back(token.id, std::string(token.value),
-                           piece.text->origin_of(piece.begin + token.begin, piece.begin + token.end), type_id,
-                           false);
+        encoding.push_back(
+            token.id, std::string(token.value),
+            piece.text->origin_of(piece.begin + token.begin, piece.begin + token.end), type_id,
+            false);
     }
     return encoding;
   }
@@ -101,9 +104,10 @@ class PipelineTokenizer : public Tokenizer {
                      options.truncation->max_length);
       truncate_sequences(first, second, room);
     }
-    Encoding out = post_processor_ == nullptr
-                       ? join_sequences(std::move(first), second)
-                       : post_processor_->process(std::move(first), second, options.add_special_tokens);
+    Encoding out =
+        post_processor_ == nullptr
+            ? join_sequences(std::move(first), second)
+            : post_processor_->process(std::move(first), second, options.add_special_tokens);
     if (options.padding) pad_batch({&out, 1}, *options.padding);
     return out;
   }
@@ -136,7 +140,8 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, const std::str
 std::unique_ptr<Tokenizer> load_tokenizer(const std::string& path) {
   std::error_code ignored;
   std::filesystem::path file(path);
-  HEDGEROW_CHECK(std::filesystem::exists(file, ignored), "tokenizer: no such file or folder; got ", path);
+  HEDGEROW_CHECK(std::filesystem::exists(file, ignored), "tokenizer: no such file or folder; got ",
+                 path);
   if (std::filesystem::is_directory(file, ignored)) {
     file /= "tokenizer.json";
     HEDGEROW_CHECK(std::filesystem::exists(file, ignored), "tokenizer: folder ", path,

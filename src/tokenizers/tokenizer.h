@@ -33,7 +33,8 @@ class Tokenizer {
                                      const EncodeOptions& options = {}) const;
 
   // Throws Error on an id that is no token's.
-  virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const = 0;
+  virtual std::string decode(std::span<const int32_t> ids,
+                             bool skip_special_tokens = true) const = 0;
 
   virtual std::optional<int32_t> token_to_id(std::string_view token) const = 0;
   virtual std::optional<std::string> id_to_token(int32_t id) const = 0;

@@ -71,8 +71,9 @@ char32_t CodePointTable::lowercase(char32_t c) const {
   if (!is(c, kHasLowercase)) return c;
   if (c == 0x130) return 'i';
   const LowercaseRun* end = kLowercaseRuns + kNumLowercaseRuns;
-  const LowercaseRun* run = std::upper_bound(
-      kLowercaseRuns, end, c, [](char32_t value, const LowercaseRun& r) { return value < r.first; });
+  const LowercaseRun* run =
+      std::upper_bound(kLowercaseRuns, end, c,
+                       [](char32_t value, const LowercaseRun& r) { return value < r.first; });
   // Runs of stride 2 may enclose others: walk back to the one that holds c.
   while (run != kLowercaseRuns) {
     --run;
@@ -85,8 +86,9 @@ char32_t CodePointTable::lowercase(char32_t c) const {
 uint8_t CodePointTable::combining_class(char32_t c) const {
   if (!is(c, kHasCombiningClass)) return 0;
   const CombiningRun* end = kCombiningRuns + kNumCombiningRuns;
-  const CombiningRun* run = std::upper_bound(
-      kCombiningRuns, end, c, [](char32_t value, const CombiningRun& r) { return value < r.first; });
+  const CombiningRun* run =
+      std::upper_bound(kCombiningRuns, end, c,
+                       [](char32_t value, const CombiningRun& r) { return value < r.first; });
   return (run - 1)->combining_class;
 }
 
@@ -111,7 +113,9 @@ std::u32string decode_utf8(std::string_view text) {
   std::u32string out;
   out.reserve(text.size());
   for (size_t i = 0; i < text.size();) {
-    const auto byte = [&](size_t k) { return static_cast<char32_t>(static_cast<unsigned char>(text[i + k])); };
+    const auto byte = [&](size_t k) {
+      return static_cast<char32_t>(static_cast<unsigned char>(text[i + k]));
+    };
     const char32_t lead = byte(0);
     if (lead < 0x80) {
       out.push_back(lead);
@@ -123,7 +127,8 @@ std::u32string decode_utf8(std::string_view text) {
       out.push_back((lead & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F));
       i += 3;
     } else {
-      out.push_back((lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F));
+      out.push_back((lead & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 |
+                    (byte(3) & 0x3F));
       i += 4;
     }
   }
@@ -135,7 +140,9 @@ void append_utf8(char32_t c, std::string& out) {
     out.push_back(static_cast<char>(c));
     return;
   }
-  const auto tail = [&](int shift) { out.push_back(static_cast<char>(0x80 | ((c >> shift) & 0x3F))); };
+  const auto tail = [&](int shift) {
+    out.push_back(static_cast<char>(0x80 | ((c >> shift) & 0x3F)));
+  };
   if (c < 0x800) {
     out.push_back(static_cast<char>(0xC0 | (c >> 6)));
   } else if (c < 0x10000) {

@@ -1,5 +1,5 @@
-// Classes and mappings of code points exactly as the PyPI package `tokenizers` has them (tables made
-// by tools/make_unicode_tables.py), and UTF-8.
+// Classes and mappings of code points exactly as the PyPI package `tokenizers` has them (tables
+// made by tools/make_unicode_tables.py), and UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ enum CodePointClass : uint16_t {
   kIsMark = 1 << 6,
   kIsWord = 1 << 7,
   kHasLowercase = 1 << 8,
-  kHasDecomposition = 1 << 9,   // Hangul syllables too
+  kHasDecomposition = 1 << 9,  // Hangul syllables too
   kHasCombiningClass = 1 << 10,
 };
 

@@ -38,8 +38,8 @@ bool WordPiece::cover(std::u32string_view piece, std::vector<ModelToken>& out) c
     size_t end_byte = std::min(buffer.size(), key_begin + longest_entry_bytes_);
     auto found = ids_.end();
     for (; end_byte > start_byte; --end_byte) {
-      const bool boundary =
-          end_byte == buffer.size() || (static_cast<unsigned char>(buffer[end_byte]) & 0xC0) != 0x80;
+      const bool boundary = end_byte == buffer.size() ||
+                            (static_cast<unsigned char>(buffer[end_byte]) & 0xC0) != 0x80;
       if (!boundary) continue;
       found = ids_.find(std::string_view(buffer).substr(key_begin, end_byte - key_begin));
       if (found != ids_.end()) break;
@@ -57,10 +57,12 @@ bool WordPiece::cover(std::u32string_view piece, std::vector<ModelToken>& out) c
 
 void WordPiece::tokenize(std::u32string_view piece, std::vector<ModelToken>& out) const {
   const size_t size_before = out.size();
-  if (static_cast<int64_t>(piece.size()) <= settings_.max_input_chars_per_word && cover(piece, out)) return;
+  if (static_cast<int64_t>(piece.size()) <= settings_.max_input_chars_per_word && cover(piece, out))
+    return;
   out.resize(size_before);
   const auto unk = ids_.find(settings_.unk_token);
-  HEDGEROW_CHECK(unk != ids_.end(), "tokenize: the vocabulary must hold the unknown token; it lacks ",
+  HEDGEROW_CHECK(unk != ids_.end(),
+                 "tokenize: the vocabulary must hold the unknown token; it lacks ",
                  formats::quote(settings_.unk_token));
   out.push_back({unk->second, unk->first, 0, static_cast<uint32_t>(piece.size())});
 }
@@ -86,7 +88,8 @@ std::unique_ptr<Model> make_wordpiece(const formats::Config& settings) {
         settings.get_int_in("max_input_chars_per_word", 0, std::numeric_limits<int64_t>::max());
   const formats::Json* vocab = settings.find("vocab");
   HEDGEROW_CHECK(vocab != nullptr, settings.where(), ": key \"vocab\" is needed; got none");
-  return std::make_unique<WordPiece>(std::move(chosen), formats::read_vocabulary(*vocab, settings.where()));
+  return std::make_unique<WordPiece>(std::move(chosen),
+                                     formats::read_vocabulary(*vocab, settings.where()));
 }
 
 }  // namespace hedgerow::tokenizers

@@ -40,7 +40,7 @@ function agreementPanel() {
 function neighbourList(title, own, other) {
   return el('div', {}, el('h4', {}, title), el('ol', {}, own.map(text => {
     const shared = other.includes(text);
-    return el('li', { class: shared ? '' : 'only', dir: 'auto' }, text, el('span', { class: 'mark' }, shared ? '✓ both' : 'only here'));
+    return el('li', { class: shared ? '' : 'only', dir: 'auto' }, text, el('span', { class: 'mark' }, shared ? '✓' : '', el('span', { class: 'hidden' }, shared ? ' returned by both' : ' returned by this model only')));
   })));
 }
 
@@ -49,9 +49,9 @@ function examplesPanel(examples) {
   const more = el('button', { type: 'button', class: 'step', style: 'width:auto;padding:0 1rem;border-radius:9px;margin-top:1rem' }, `Show all ${examples.length}`);
   const show = list => shown.replaceChildren(...list.map(example => el('article', { class: 'example' }, el('p', { class: 'query', dir: 'auto' }, example.query),
     el('div', { class: 'sides' }, neighbourList('Nearest by the teacher', example.teacher, example.model), neighbourList('Nearest by the converted model', example.model, example.teacher)))));
-  show(examples.slice(0, 3));
+  show(examples.slice(0, 2));
   more.addEventListener('click', () => { show(examples); more.remove(); });
-  return panel('The same searches side by side', 'For each query the nearest other sentences; ✓ marks those that both models return.', shown, examples.length > 3 && more);
+  return panel('The same searches side by side', 'For each query the nearest other sentences; ✓ marks those that both models return, grey those that only one does.', shown, examples.length > 2 && more);
 }
 
 function showEmbeddings() {

@@ -36,7 +36,7 @@ function heatHeight(rows) {
 }
 
 function klPanel(kl) {
-  const stages = matrixStages(kl);
+  const stages = matrixStages(kl).filter(stage => finiteOf(stage.rows.flat()).length);
   const all = stages.flatMap(stage => finiteOf(stage.rows.flat()));
   if (!all.length) return absent('analysis.json', 'KL per head');
   const top = largest(all, 0) || 1;
@@ -46,7 +46,7 @@ function klPanel(kl) {
   const grid = stages.map(stage => {
     const average = mean(stage.rows.flat());
     const worst = largest(finiteOf(stage.rows.flat()), 0);
-    return el('figure', { role: 'group', 'aria-label': stage.name }, el('figcaption', { class: 'map' }, el('h3', {}, stage.name), el('p', { class: 'note' }, `mean ${fixed(average, 3)}, largest ${fixed(worst, 3)}`)),
+    return el('figure', { role: 'group', 'aria-label': stage.name }, el('figcaption', {}, el('h3', {}, stage.name), el('p', { class: 'note' }, `mean ${fixed(average, 3)}, largest ${fixed(worst, 3)}`)),
       chart(`${stage.name}: KL per layer and head, mean ${fixed(average, 3)}, largest ${fixed(worst, 3)} nats`, width => heatOption(stage.rows, top, 'KL, nats', width), heatHeight(stage.rows)));
   });
   return panel('Distance from softmax, per layer and head', `KL(softmax ‖ converted) of the attention rows${length}; pale is close to softmax. All pictures share one colour scale.`,

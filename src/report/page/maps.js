@@ -70,10 +70,11 @@ function paintPanel(panelEntry, layout) {
 }
 
 function paintMaps() {
-  if (!maps || !panels.length || !panels[0].frame.clientWidth) return;
+  const visible = panels.filter(entry => entry.frame.clientWidth);
+  if (!maps || !visible.length) return;
   const n = run.maps.sentences[view.sentence].size;
-  const layout = labelLayout(panels[0].canvas.getContext('2d'), n, panels[0].frame.clientWidth);
-  panels.forEach(entry => paintPanel(entry, layout));
+  const layout = labelLayout(visible[0].canvas.getContext('2d'), n, visible[0].frame.clientWidth);
+  visible.forEach(entry => paintPanel(entry, layout));
   placeCross();
   controls.legends.replaceChildren(
     el('div', { class: 'legend' }, 'Weight', colourBar('sequential', [[0, '0'], [0.5, short(maps.top / 4, 2)], [1, short(maps.top, 2)]])),
@@ -101,8 +102,8 @@ function showReadout() {
   const at = view.row * size + view.col;
   const signed = value => (value > 0 ? '+' : '') + fixed(value, 4);
   controls.readout.replaceChildren(
-    el('bdi', {}, el('b', {}, row.label)), el('span', { class: 'muted' }, ` (${row.place}) looks at `),
-    el('bdi', {}, el('b', {}, col.label)), el('span', { class: 'muted' }, ` (${col.place})`), el('br'),
+    el('bdi', {}, el('b', {}, row.label)), el('span', { class: 'muted' }, ` (token ${row.place}) looks at `),
+    el('bdi', {}, el('b', {}, col.label)), el('span', { class: 'muted' }, ` (token ${col.place})`), el('br'),
     el('span', { class: 'muted' }, bin > 1 ? 'largest weight: teacher ' : 'teacher '), el('b', {}, fixed(maps.teacher[at], 4)),
     el('span', { class: 'muted' }, ', converted '), el('b', {}, fixed(maps.model[at], 4)),
     el('span', { class: 'muted' }, ', difference '), el('b', {}, signed(maps.difference[at])));
@@ -184,7 +185,15 @@ function mapControls() {
   controls = { sentence, layer, head, text: el('p', { class: 'sentence', dir: 'auto', tabindex: 0 }), size: el('p', { class: 'note' }),
     readout: el('p', { class: 'readout', role: 'status', 'aria-live': 'polite' }), legends: el('div', { class: 'map-legends' }), status: el('span', { class: 'hidden', role: 'status', 'aria-live': 'polite' }) };
   return el('div', { class: 'controls' }, el('div', { class: 'field wide' }, el('label', { for: 'pick-sentence' }, 'Sentence (tokens)'), sentence),
-    stepper('Layer', layer, by => moveHead(by, 0)), stepper('Head', head, by => moveHead(0, by)));
+    stepper('Layer', layer, by => moveHead(by, 0)), stepper('Head', head, by => moveHead(0, by)),
+    choice('Pictures', [{ value: 'all', name: 'All three' }, ...SIDES.map(side => ({ value: side.key, name: side.key === 'teacher' ? 'Teacher' : side.name }))], 'all', showSides));
+}
+
+// All three pictures side by side, or one of them large.
+function showSides(chosen) {
+  panels[0].figure.parentElement.classList.toggle('single', chosen !== 'all');
+  for (const entry of panels) entry.figure.hidden = chosen !== 'all' && entry.side !== chosen;
+  paintMaps();
 }
 
 function mapPanels() {
@@ -200,7 +209,7 @@ function mapPanels() {
   });
   const group = el('div', { class: 'maps', tabindex: 0, role: 'application', onkeydown: onMapKey,
     'aria-label': 'Attention maps. Arrow keys left and right change the head, up and down the layer; with Shift they move the reading point.' }, panels.map(entry => entry.figure));
-  new ResizeObserver(paintMaps).observe(panels[0].frame);
+  new ResizeObserver(paintMaps).observe(group);
   return group;
 }
 

@@ -18,10 +18,13 @@ function atlasValues(sentence, layer, head) {
   const model = headBytes(sentence, 'model', layer, head);
   if (view.atlas === 'model') return model;
   const levels = mapLevels();
-  return Float32Array.from(model, (q, i) => levels[q] - levels[teacher[i]]);
+  const difference = new Float32Array(model.length);
+  for (let i = 0; i < model.length; ++i) difference[i] = levels[model[i]] - levels[teacher[i]];
+  return difference;
 }
 
-// Draws head after head in slices of a few milliseconds, so that long texts never block the page.
+// Draws head after head while the browser has nothing else to do, so that long texts never block
+// the page.
 function startAtlas() {
   const job = ++atlas.job;
   const { heads, layers, width, height, pitch } = atlasLayout();
@@ -49,19 +52,22 @@ function startAtlas() {
   const levels = mapLevels();
   let layer = 0, head = 0;
   canvas.dataset.done = 'false';
+  const soon = window.requestIdleCallback ? next => requestIdleCallback(next, { timeout: 200 }) : next => setTimeout(next, 20);
   const slice = () => {
     if (job !== atlas.job) return;
-    const end = performance.now() + 12;
+    const end = performance.now() + 8;
     while (layer < layers && performance.now() < end) {
       const values = atlasValues(sentence, layer, head);
-      const top = largest(values.map(Math.abs), 0) || 1;
+      let top = 0;
+      for (let i = 0; i < values.length; ++i) top = Math.max(top, values[i], -values[i]);
+      top = top || 1;
       const indexOf = diverging ? value => divergingIndex(value, top) : value => sequentialIndex(levels[value], levels[top]);
       paintMap(context, Math.round((atlas.left + head * pitch) * ratio), Math.round((atlas.top + layer * pitch) * ratio), pixels, values, n, indexOf, palette);
       if (++head >= run.maps.heads[layer]) { head = 0; ++layer; }
     }
-    if (layer < layers) setTimeout(slice); else canvas.dataset.done = 'true';
+    if (layer < layers) soon(slice); else canvas.dataset.done = 'true';
   };
-  slice();
+  soon(slice);
   markAtlas();
 }
 

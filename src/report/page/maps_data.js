@@ -33,11 +33,14 @@ function headBytes(sentence, side, layer, head) {
 // Weights of teacher, model and difference of one head, with the scales of their colours.
 function headMaps(sentence, layer, head) {
   const levels = mapLevels();
-  const side = name => Float32Array.from(headBytes(sentence, name, layer, head), q => levels[q]);
-  const teacher = side('teacher'), model = side('model');
-  const difference = model.map((w, i) => w - teacher[i]);
+  const teacherBytes = headBytes(sentence, 'teacher', layer, head), modelBytes = headBytes(sentence, 'model', layer, head);
+  const size = teacherBytes.length;
+  const teacher = new Float32Array(size), model = new Float32Array(size), difference = new Float32Array(size);
   let top = 0, spread = 0;
-  for (let i = 0; i < teacher.length; ++i) {
+  for (let i = 0; i < size; ++i) {
+    teacher[i] = levels[teacherBytes[i]];
+    model[i] = levels[modelBytes[i]];
+    difference[i] = model[i] - teacher[i];
     top = Math.max(top, teacher[i], model[i]);
     spread = Math.max(spread, Math.abs(difference[i]));
   }
@@ -78,11 +81,11 @@ function paintMap(context, left, top, pixels, values, n, indexOf, palette) {
       continue;
     }
     for (let x = 0; x < pixels; ++x) {
-      let strongest = 0;
+      let strongest = 0, size = 0;
       for (let row = from[y]; row < to[y]; ++row)
-        for (let col = from[x]; col < to[x]; ++col) {
-          const value = values[row * n + col];
-          if (Math.abs(value) > Math.abs(strongest)) strongest = value;
+        for (let at = row * n + from[x], end = row * n + to[x]; at < end; ++at) {
+          const value = values[at], magnitude = value < 0 ? -value : value;
+          if (magnitude > size) { strongest = value; size = magnitude; }
         }
       out[y * pixels + x] = palette[indexOf(strongest)];
     }

@@ -45,10 +45,13 @@ function klLengths() {
 }
 
 function klCards() {
-  return klLengths().map(length => card({
-    name: `KL at ${length} tokens`, show: v => fixed(v, 3), unit: 'nats',
-    text: 'Mean distance of an attention row from its softmax row; 0 is identical, lower is better.',
-  }, stagesOf(stage => (stage.kl && typeof stage.kl === 'object' ? stage.kl[length] : undefined)))).filter(Boolean);
+  return klLengths().map(length => {
+    const stages = stagesOf(stage => (stage.kl && typeof stage.kl === 'object' ? stage.kl[length] : undefined));
+    return stages.length ? card({
+      name: `KL at ${length} tokens`, show: v => fixed(v, 3), unit: 'nats',
+      text: 'Mean distance of an attention row from its softmax row; 0 is identical, lower is better.',
+    }, stages) : null;
+  }).filter(Boolean);
 }
 
 function showResults() {
@@ -61,7 +64,7 @@ function showResults() {
     const measure = MEASURES[key] || { name: words(key), show: v => short(v, 4), text: 'A measure of this run.' };
     return stages.length ? card(measure, stages) : null;
   }).filter(Boolean);
-  const kl = klLengths().length ? klCards() : [];
+  const kl = klCards();
   if (!cards.length && !kl.length) return mount('results', absent('summary.json', 'before or after figures'));
   mount('results', el('div', { class: 'cards' }, [...cards, ...kl]), el('p', { class: 'note' },
     'Large figures are the finished model. On each line: ○ the new attention before any training, ◆ after distillation, ● finished.'));

@@ -1,0 +1,83 @@
+from torch import Tensor
+
+def softmax_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    dropout_seed: int | None = None,
+) -> Tensor: ...
+def hedgehog_features(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, variant: str = "exp"
+) -> Tensor: ...
+def linear_attention(
+    phi_q: Tensor, phi_k: Tensor, v: Tensor, key_mask: Tensor | None = None, is_causal: bool = False
+) -> Tensor: ...
+def linear_attention_state(
+    phi_q: Tensor,
+    phi_k: Tensor,
+    v: Tensor,
+    key_mask: Tensor | None = None,
+    s: Tensor | None = None,
+    z: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]: ...
+def hedgehog_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    wq: Tensor,
+    wk: Tensor,
+    bq: Tensor | None = None,
+    bk: Tensor | None = None,
+    variant: str = "exp",
+    key_mask: Tensor | None = None,
+    is_causal: bool = False,
+) -> Tensor: ...
+def hedgehog_attention_state(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    wq: Tensor,
+    wk: Tensor,
+    bq: Tensor | None = None,
+    bk: Tensor | None = None,
+    variant: str = "exp",
+    key_mask: Tensor | None = None,
+    s: Tensor | None = None,
+    z: Tensor | None = None,
+    m: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]: ...
+def hedgehog_step_(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    wq: Tensor,
+    wk: Tensor,
+    bq: Tensor | None,
+    bk: Tensor | None,
+    variant: str,
+    s: Tensor,
+    z: Tensor,
+    m: Tensor,
+) -> Tensor: ...
+def attention_weights(
+    kind: str,
+    q: Tensor,
+    k: Tensor,
+    *,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    wq: Tensor | None = None,
+    wk: Tensor | None = None,
+    bq: Tensor | None = None,
+    bk: Tensor | None = None,
+    variant: str = "exp",
+    key_mask: Tensor | None = None,
+) -> Tensor: ...
+def entropy(p: Tensor) -> Tensor: ...
+def kl_divergence(p: Tensor, q: Tensor) -> Tensor: ...
+def js_divergence(p: Tensor, q: Tensor) -> Tensor: ...

@@ -1,0 +1,126 @@
+// The definition, in ATen operators: any device, differentiable twice, O(T S) memory.
+#include <ATen/ATen.h>
+#include <torch/library.h>
+
+#include <limits>
+
+#include "ops/common/composite_gradient.h"
+#include "ops/common/dispatch.h"
+#include "ops/common/masks.h"
+#include "ops/softmax_attention/softmax_attention.h"
+
+namespace hedgerow::ops {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+
+// Boolean [B,H,S]: the key, or the value where there is one, has an entry that is not finite.
+at::Tensor not_finite(const at::Tensor& k, const OptTensor& v) {
+  at::Tensor bad = at::isfinite(k.detach()).all(-1).logical_not();
+  if (v) bad = bad.logical_or(at::isfinite(v->detach()).all(-1).logical_not());
+  return bad;
+}
+
+double lowest(at::ScalarType dtype) {
+  return dtype == at::kDouble ? std::numeric_limits<double>::lowest() : std::numeric_limits<float>::lowest();
+}
+
+}  // namespace
+
+SoftmaxWeights softmax_weights_composite(const at::Tensor& q, const at::Tensor& k, const OptTensor& v,
+                                         const OptTensor& attn_mask, bool is_causal, std::optional<double> scale) {
+  const int64_t B = q.size(0), H = q.size(1), T = q.size(2), S = k.size(2);
+  const at::ScalarType dtype = accumulate_dtype(q.scalar_type());
+  const MaskTerms terms = split_mask(attn_mask, is_causal, T, S, q.options().dtype(dtype));
+
+  SoftmaxWeights result;
+  const at::Tensor bad = expand_heads(not_finite(k, v), H);  // [B,H,S]
+  at::Tensor queries = q.to(dtype);
+  if (terms.keep.defined()) {
+    result.poisoned = terms.keep.logical_and(bad.unsqueeze(2)).any(-1);           // [B,H,T]
+    queries = queries.masked_fill(terms.keep.any(-1, true).logical_not(), 0);  // rows without keys are not read
+  } else {
+    result.poisoned = bad.any(-1, true);  // [B,H,1]
+  }
+  const at::Tensor keys = expand_heads(finite_or_zero(k.to(dtype)), H);               // [B,H,S,D]
+  at::Tensor scores = at::matmul(queries, keys.transpose(2, 3)) * scale_or_default(scale, q);  // [B,H,T,S]
+  if (terms.bias.defined()) scores = (scores + terms.bias).clamp_min(lowest(dtype));
+  if (terms.keep.defined()) scores = scores.masked_fill(terms.keep.logical_not(), -kInf);
+  if (S == 0) {
+    result.weights = scores;
+    result.lse = at::full({B, H, T}, -kInf, scores.options().dtype(at::kFloat).requires_grad(false));
+    return result;
+  }
+  at::Tensor top = scores.detach().amax(-1, true);  // the softmax does not depend on it
+  top = top.masked_fill(top == -kInf, 0);
+  const at::Tensor exponentials = (scores - top).exp();
+  const at::Tensor sum = exponentials.sum(-1, true);
+  result.weights = exponentials / sum.masked_fill(sum == 0, 1);
+  result.lse = (top + sum.log()).squeeze(-1).detach().to(at::kFloat);
+  return result;
+}
+
+std::tuple<at::Tensor, at::Tensor> softmax_attention_composite(const at::Tensor& q, const at::Tensor& k,
+                                                               const at::Tensor& v, const OptTensor& attn_mask,
+                                                               bool is_causal, std::optional<double> scale,
+                                                               double dropout_p, std::optional<int64_t> dropout_seed) {
+  const int64_t B = q.size(0), H = q.size(1), T = q.size(2), S = k.size(2);
+  const SoftmaxWeights w = softmax_weights_composite(q, k, v, attn_mask, is_causal, scale);
+  at::Tensor weights = w.weights;
+  if (dropout_p > 0) weights = weights * dropout_factors(B, H, T, S, dropout_p, *dropout_seed, weights.options());
+  const at::Tensor values = expand_heads(finite_or_zero(v.to(weights.scalar_type())), H);  // [B,H,S,Dv]
+  const at::Tensor out = at::matmul(weights, values).masked_fill(w.poisoned.unsqueeze(-1), std::nan(""));
+  return {out.to(q.scalar_type()), w.lse};
+}
+
+SoftmaxGrads softmax_attention_backward_composite(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
+                                                  const at::Tensor& v, const OptTensor& attn_mask, bool is_causal,
+                                                  std::optional<double> scale, double dropout_p,
+                                                  std::optional<int64_t> dropout_seed, bool mask_grad) {
+  const at::Tensor mask = attn_mask.value_or(at::Tensor());
+  const auto forward = [&](const std::vector<at::Tensor>& in) -> std::vector<at::Tensor> {
+    const OptTensor bias = in[3].defined() ? OptTensor(in[3]) : OptTensor();
+    return {std::get<0>(softmax_attention_composite(in[0], in[1], in[2], bias, is_causal, scale, dropout_p,
+                                                    dropout_seed))};
+  };
+  const auto grads = composite_gradient(forward, {q, k, v, mask}, {true, true, true, mask_grad}, {grad});
+  return {or_zeros(grads[0], q), or_zeros(grads[1], k), or_zeros(grads[2], v),
+          mask_grad ? or_zeros(grads[3], mask) : at::empty({0}, q.options().requires_grad(false))};
+}
+
+namespace {
+
+at::Tensor softmax_attention_any(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                 const OptTensor& attn_mask, bool is_causal, std::optional<double> scale,
+                                 double dropout_p, std::optional<int64_t> dropout_seed) {
+  check_softmax_attention("softmax_attention", q, k, v, attn_mask, scale, dropout_p, dropout_seed);
+  return std::get<0>(softmax_attention_composite(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed));
+}
+
+std::tuple<at::Tensor, at::Tensor> softmax_attention_forward_any(const at::Tensor& q, const at::Tensor& k,
+                                                                 const at::Tensor& v, const OptTensor& attn_mask,
+                                                                 bool is_causal, std::optional<double> scale,
+                                                                 double dropout_p,
+                                                                 std::optional<int64_t> dropout_seed) {
+  check_softmax_attention("softmax_attention", q, k, v, attn_mask, scale, dropout_p, dropout_seed);
+  return softmax_attention_composite(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed);
+}
+
+SoftmaxGrads softmax_attention_backward_any(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
+                                            const at::Tensor& v, const at::Tensor& out, const at::Tensor& lse,
+                                            const OptTensor& attn_mask, bool is_causal, std::optional<double> scale,
+                                            double dropout_p, std::optional<int64_t> dropout_seed, bool mask_grad) {
+  check_softmax_attention("softmax_attention_backward", q, k, v, attn_mask, scale, dropout_p, dropout_seed);
+  check_softmax_backward(grad, q, v, out, lse, attn_mask, mask_grad);
+  return softmax_attention_backward_composite(grad, q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed,
+                                              mask_grad);
+}
+
+}  // namespace
+}  // namespace hedgerow::ops
+
+TORCH_LIBRARY_IMPL(hedgerow, CompositeExplicitAutograd, m) {
+  m.impl("softmax_attention", hedgerow::ops::softmax_attention_any);
+  m.impl("softmax_attention_forward", hedgerow::ops::softmax_attention_forward_any);
+  m.impl("softmax_attention_backward", hedgerow::ops::softmax_attention_backward_any);
+}

@@ -1,0 +1,376 @@
+// One table of sample inputs, with a row for every registered hedgerow:: operator. The conformance
+// test fails for an operator without a row.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/core/stack.h>
+
+#include <cmath>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hedgerow/ops.h"
+#include "ops/hedgehog_attention/hedgehog_attention.h"
+#include "ops/linear_attention/linear_attention.h"
+#include "ops/softmax_attention/softmax_attention.h"
+
+namespace hedgerow::testing_support {
+
+// B batch, H heads, Hkv key/value heads, T queries, S keys, D and Dv widths, E map width.
+struct Sizes {
+  int64_t B = 2, H = 4, Hkv = 2, T = 5, S = 7, D = 8, Dv = 6, E = 3;
+};
+
+// Arguments of one call, all of them, in the schema's order.
+using BuildSample = std::function<torch::jit::Stack(const Sizes& sizes, at::ScalarType dtype)>;
+struct Sample {
+  std::string label;
+  BuildSample build;
+};
+
+// What must agree between implementations, from the outputs followed by the arguments that the
+// operator writes: all of it unless given.
+using Tensors = std::vector<at::Tensor>;
+using Comparable = std::function<Tensors(const Tensors& outputs)>;
+
+struct OperatorSamples {
+  std::string op;  // without "hedgerow::"
+  std::vector<Sample> samples;
+  bool own_keys = false;   // a call whose keys are its queries' own: S = T
+  bool one_token = false;  // T = S = 1
+  Comparable comparable = [](const Tensors& t) { return t; };
+};
+
+namespace samples {
+
+using c10::IValue;
+using torch::jit::Stack;
+
+// Values depend on shape and seed alone.
+inline at::Tensor random(at::IntArrayRef shape, at::ScalarType dtype, uint64_t seed, double scale = 1.0) {
+  at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  return at::randn(shape, generator, at::TensorOptions().dtype(at::kDouble)).mul(scale).to(dtype);
+}
+inline at::ScalarType state_dtype(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
+
+inline at::Tensor bool_mask(at::IntArrayRef shape, uint64_t seed) { return random(shape, at::kDouble, seed) > -0.7; }
+// A tenth of the entries is -inf.
+inline at::Tensor float_mask(at::IntArrayRef shape, at::ScalarType dtype, uint64_t seed) {
+  const at::Tensor t = random(shape, at::kDouble, seed);
+  return t.masked_fill(t < -1.3, -INFINITY).to(dtype);
+}
+
+struct Qkv {
+  at::Tensor q, k, v;
+};
+inline Qkv qkv(const Sizes& n, at::ScalarType dtype) {
+  return {random({n.B, n.H, n.T, n.D}, dtype, 1), random({n.B, n.Hkv, n.S, n.D}, dtype, 2),
+          random({n.B, n.Hkv, n.S, n.Dv}, dtype, 3)};
+}
+inline Qkv features(const Sizes& n, at::ScalarType dtype) {  // positive
+  Qkv t = qkv(n, dtype);
+  return {t.q.abs(), t.k.abs(), t.v};
+}
+struct Maps {
+  at::Tensor wq, wk, bq, bk;
+};
+inline Maps maps(const Sizes& n, at::ScalarType dtype) {
+  return {random({n.H, n.D, n.E}, dtype, 4, 0.4), random({n.Hkv, n.D, n.E}, dtype, 5, 0.4),
+          random({n.H, n.E}, dtype, 6, 0.3), random({n.Hkv, n.E}, dtype, 7, 0.3)};
+}
+struct State {
+  at::Tensor s, z, m;
+};
+// Of features of that many earlier tokens, in the form that `variant` keeps.
+inline State state(const Sizes& n, at::ScalarType dtype, int64_t width) {
+  const at::ScalarType t = state_dtype(dtype);
+  return {random({n.B, n.Hkv, width, n.Dv}, t, 8), random({n.B, n.Hkv, width}, t, 9).abs() + 0.5,
+          random({n.B, n.Hkv, width}, t, 10)};
+}
+
+inline IValue none() { return IValue(); }
+
+struct SoftmaxTail {
+  IValue mask = none();
+  bool causal = false;
+  IValue scale = none();
+  double dropout = 0;
+  IValue seed = none();
+};
+
+inline std::vector<std::pair<std::string, std::function<SoftmaxTail(const Sizes&, at::ScalarType)>>> softmax_tails() {
+  return {{"plain", [](auto&, auto) { return SoftmaxTail{}; }},
+          {"causal", [](auto&, auto) { return SoftmaxTail{none(), true}; }},
+          {"bool", [](const Sizes& n, auto) { return SoftmaxTail{bool_mask({n.B, 1, 1, n.S}, 11)}; }},
+          {"rows", [](const Sizes& n, auto) { return SoftmaxTail{bool_mask({n.T, 1}, 12), true, 0.3}; }},
+          {"bias", [](const Sizes& n, auto d) { return SoftmaxTail{float_mask({n.H, n.T, n.S}, d, 13), true}; }},
+          {"dropout", [](auto&, auto) { return SoftmaxTail{none(), false, none(), 0.3, int64_t{5}}; }}};
+}
+
+inline std::vector<Sample> softmax_public() {
+  std::vector<Sample> out;
+  for (const auto& [label, tail] : softmax_tails())
+    out.push_back({label, [tail = tail](const Sizes& n, at::ScalarType d) -> Stack {
+                     const Qkv x = qkv(n, d);
+                     const SoftmaxTail t = tail(n, d);
+                     return {x.q, x.k, x.v, t.mask, t.causal, t.scale, t.dropout, t.seed};
+                   }});
+  return out;
+}
+
+inline std::vector<Sample> softmax_backward() {
+  std::vector<Sample> out;
+  for (const auto& [label, tail] : softmax_tails())
+    out.push_back({label, [tail = tail](const Sizes& n, at::ScalarType d) -> Stack {
+                     const Qkv x = qkv(n, d);
+                     const SoftmaxTail t = tail(n, d);
+                     const auto [o, lse] = ops::softmax_attention_forward(
+                         x.q, x.k, x.v, t.mask.toOptional<at::Tensor>(), t.causal, t.scale.toOptional<double>(),
+                         t.dropout, t.seed.toOptional<int64_t>());
+                     const bool mask_grad = t.mask.isTensor() && t.mask.toTensor().is_floating_point();
+                     return {random({n.B, n.H, n.T, n.Dv}, d, 14), x.q, x.k, x.v, o, lse, t.mask, t.causal, t.scale,
+                             t.dropout, t.seed, mask_grad};
+                   }});
+  return out;
+}
+
+inline std::vector<Sample> linear_public() {
+  std::vector<Sample> out;
+  for (const bool causal : {false, true})
+    for (const bool masked : {false, true})
+      out.push_back({std::string(causal ? "causal" : "full") + (masked ? " masked" : ""),
+                     [=](const Sizes& n, at::ScalarType d) -> Stack {
+                       const Qkv x = features(n, d);
+                       return {x.q, x.k, x.v, masked ? IValue(bool_mask({n.B, n.S}, 15)) : none(), causal};
+                     }});
+  return out;
+}
+
+inline std::vector<Sample> linear_state() {
+  std::vector<Sample> out;
+  for (const bool given : {false, true})
+    out.push_back({given ? "continued" : "started", [=](const Sizes& n, at::ScalarType d) -> Stack {
+                     const Qkv x = features(n, d);
+                     const State t = state(n, d, n.D);
+                     return {x.q, x.k, x.v, given ? IValue(bool_mask({n.B, n.S}, 15)) : none(),
+                             given ? IValue(t.s) : none(), given ? IValue(t.z) : none()};
+                   }});
+  return out;
+}
+
+inline std::vector<Sample> linear_forward() {
+  std::vector<Sample> out;
+  for (const bool given : {false, true})
+    out.push_back({given ? "continued" : "plain", [=](const Sizes& n, at::ScalarType d) -> Stack {
+                     const Qkv x = features(n, d);
+                     const State t = state(n, d, n.D);
+                     return {x.q, x.k, x.v, none(), given, given ? IValue(t.s) : none(), given ? IValue(t.z) : none(),
+                             given};
+                   }});
+  return out;
+}
+
+inline std::vector<Sample> linear_backward() {
+  std::vector<Sample> out;
+  for (const bool given : {false, true})
+    out.push_back({given ? "continued" : "plain", [=](const Sizes& n, at::ScalarType d) -> Stack {
+                     const Qkv x = features(n, d);
+                     const State t = state(n, d, n.D);
+                     const ops::OptTensor s = given ? ops::OptTensor(t.s) : ops::OptTensor(),
+                                          z = given ? ops::OptTensor(t.z) : ops::OptTensor();
+                     const auto [o, inv_den, s_out, z_out] =
+                         ops::linear_attention_forward(x.q, x.k, x.v, {}, given, s, z, given);
+                     const IValue gs = given ? IValue(random({n.B, n.Hkv, n.D, n.Dv}, t.s.scalar_type(), 16)) : none();
+                     const IValue gz = given ? IValue(random({n.B, n.Hkv, n.D}, t.s.scalar_type(), 17)) : none();
+                     return {random({n.B, n.H, n.T, n.Dv}, d, 14), gs, gz, x.q, x.k, x.v, o, inv_den, none(), given, s, z};
+                   }});
+  return out;
+}
+
+inline const std::vector<std::string>& variants() {
+  static const std::vector<std::string> names = {"exp", "softmax",  "softmax_joint", "elu",
+                                                 "relu", "taylor", "exp_half",      "performer"};
+  return names;
+}
+inline int64_t width(const std::string& variant, int64_t e) {
+  return kernels::feature_width(*kernels::find_feature_map(variant), e);
+}
+
+inline std::vector<Sample> features_public(bool backward) {
+  std::vector<Sample> out;
+  for (const std::string& variant : variants())
+    for (const bool bias : {false, true})
+      out.push_back({variant + (bias ? " bias" : ""), [=](const Sizes& n, at::ScalarType d) -> Stack {
+                       const Maps w = maps(n, d);
+                       Stack stack;
+                       if (backward) stack.push_back(random({n.B, n.H, n.T, width(variant, n.E)}, d, 18));
+                       stack.insert(stack.end(), {qkv(n, d).q, w.wq, bias ? IValue(w.bq) : none(), variant});
+                       return stack;
+                     }});
+  return out;
+}
+
+// q, k, v, wq, wk, bq, bk, variant
+inline Stack hedgehog_head(const Sizes& n, at::ScalarType d, const std::string& variant, bool bias) {
+  const Qkv x = qkv(n, d);
+  const Maps w = maps(n, d);
+  return {x.q, x.k, x.v, w.wq, w.wk, bias ? IValue(w.bq) : none(), bias ? IValue(w.bk) : none(), variant};
+}
+
+inline std::vector<Sample> hedgehog_public() {
+  std::vector<Sample> out;
+  for (const std::string& variant : variants())
+    for (const bool causal : {false, true})
+      out.push_back({variant + (causal ? " causal" : " full"), [=](const Sizes& n, at::ScalarType d) -> Stack {
+                       Stack stack = hedgehog_head(n, d, variant, causal);
+                       stack.push_back(causal ? none() : IValue(bool_mask({n.B, n.S}, 15)));
+                       stack.push_back(causal);
+                       return stack;
+                     }});
+  return out;
+}
+
+inline std::vector<Sample> hedgehog_state() {
+  std::vector<Sample> out;
+  for (const std::string variant : {"exp", "softmax"})
+    for (const bool given : {false, true})
+      out.push_back({variant + (given ? " continued" : " started"), [=](const Sizes& n, at::ScalarType d) -> Stack {
+                       const State t = state(n, d, width(variant, n.E));
+                       Stack stack = hedgehog_head(n, d, variant, given);
+                       stack.push_back(given ? IValue(bool_mask({n.B, n.S}, 15)) : none());
+                       for (const at::Tensor& x : {t.s, t.z, t.m}) stack.push_back(given ? IValue(x) : none());
+                       return stack;
+                     }});
+  return out;
+}
+
+inline std::vector<Sample> hedgehog_step() {
+  std::vector<Sample> out;
+  for (const std::string& variant : variants())
+    out.push_back({variant, [=](const Sizes& n, at::ScalarType d) -> Stack {
+                     const State t = state(n, d, width(variant, n.E));
+                     Stack stack = hedgehog_head(n, d, variant, true);
+                     stack.insert(stack.end(), {t.s, t.z, variant == "exp" ? t.m : at::zeros_like(t.m)});
+                     return stack;
+                   }});
+  return out;
+}
+
+// key_mask, is_causal, s, z, m follow the head.
+inline Stack hedgehog_tail(const Sizes& n, at::ScalarType d, const std::string& variant, bool given) {
+  const State t = state(n, d, width(variant, n.E));
+  Stack stack = {none(), given};
+  for (const at::Tensor& x : {t.s, t.z, t.m}) stack.push_back(given ? IValue(x) : none());
+  return stack;
+}
+
+inline std::vector<Sample> hedgehog_forward() {
+  std::vector<Sample> out;
+  for (const std::string variant : {"exp", "elu"})
+    for (const bool given : {false, true})
+      out.push_back({variant + (given ? " continued" : " plain"), [=](const Sizes& n, at::ScalarType d) -> Stack {
+                       Stack stack = hedgehog_head(n, d, variant, given);
+                       for (const IValue& x : hedgehog_tail(n, d, variant, given)) stack.push_back(x);
+                       stack.push_back(given);
+                       return stack;
+                     }});
+  return out;
+}
+
+inline std::vector<Sample> hedgehog_backward() {
+  std::vector<Sample> out;
+  for (const std::string variant : {"exp", "elu"})
+    for (const bool given : {false, true})
+      out.push_back({variant + (given ? " continued" : " plain"), [=](const Sizes& n, at::ScalarType d) -> Stack {
+                       const Stack head = hedgehog_head(n, d, variant, given), tail = hedgehog_tail(n, d, variant, given);
+                       const auto opt = [](const IValue& x) { return x.toOptional<at::Tensor>(); };
+                       const auto r = ops::hedgehog_attention_forward(
+                           head[0].toTensor(), head[1].toTensor(), head[2].toTensor(), head[3].toTensor(),
+                           head[4].toTensor(), opt(head[5]), opt(head[6]), variant, {}, given, opt(tail[2]),
+                           opt(tail[3]), opt(tail[4]), given);
+                       const int64_t f = width(variant, n.E);
+                       Stack stack = {random({n.B, n.H, n.T, n.Dv}, d, 14),
+                                      given ? IValue(random({n.B, n.Hkv, f, n.Dv}, state_dtype(d), 16)) : none(),
+                                      given ? IValue(random({n.B, n.Hkv, f}, state_dtype(d), 17)) : none()};
+                       stack.insert(stack.end(), head.begin(), head.end());
+                       stack.insert(stack.end(), {std::get<0>(r), std::get<1>(r), std::get<2>(r),
+                                                  given ? IValue(std::get<5>(r)) : none()});
+                       stack.insert(stack.end(), tail.begin(), tail.end());
+                       return stack;
+                     }});
+  return out;
+}
+
+inline std::vector<Sample> weights() {
+  std::vector<Sample> out;
+  out.push_back({"softmax", [](const Sizes& n, at::ScalarType d) -> Stack {
+                   const Qkv x = qkv(n, d);
+                   return {"softmax", x.q, x.k, float_mask({n.T, n.S}, d, 13), true, 0.3, none(), none(), none(),
+                           none(),    "exp", bool_mask({n.B, n.S}, 15)};
+                 }});
+  for (const std::string variant : {"exp", "relu"})
+    for (const bool causal : {false, true})
+      out.push_back({"hedgehog " + variant + (causal ? " causal" : ""), [=](const Sizes& n, at::ScalarType d) -> Stack {
+                       const Qkv x = qkv(n, d);
+                       const Maps w = maps(n, d);
+                       return {"hedgehog", x.q,  x.k,  none(), causal, none(), w.wq, w.wk, w.bq, w.bk, variant,
+                               bool_mask({n.B, n.S}, 15)};
+                     }});
+  return out;
+}
+
+inline Sample rows(int count) {
+  return {"rows", [count](const Sizes& n, at::ScalarType d) -> Stack {
+            Stack stack;
+            for (int i = 0; i < count; i++) stack.push_back(random({n.B, n.T, n.D}, at::kDouble, 20 + i).softmax(-1).to(d));
+            return stack;
+          }};
+}
+
+// (.., s, z, m): what s and z stand for, in float64.
+inline Tensors true_state(const Tensors& t, size_t first) {
+  Tensors out(t.begin(), t.begin() + static_cast<int64_t>(first));
+  const at::Tensor scale = t[first + 2].to(at::kDouble).exp();
+  if (t[first + 1].dim() != 3) return out;  // no state was asked for
+  out.push_back(t[first].to(at::kDouble) * scale.unsqueeze(-1));
+  out.push_back(t[first + 1].to(at::kDouble) * scale);
+  return out;
+}
+
+}  // namespace samples
+
+inline const std::vector<OperatorSamples>& operator_samples() {
+  using namespace samples;
+  static const std::vector<OperatorSamples> table = [] {
+    std::vector<OperatorSamples> t;
+    t.push_back({"softmax_attention", softmax_public()});
+    t.push_back({"softmax_attention_forward", softmax_public()});
+    t.push_back({"softmax_attention_backward", softmax_backward()});
+    t.push_back({"hedgehog_features", features_public(false)});
+    t.push_back({"hedgehog_features_backward", features_public(true)});
+    t.push_back({"linear_attention", linear_public()});
+    t.push_back({"linear_attention_state", linear_state(), true});
+    t.push_back({"linear_attention_forward", linear_forward()});
+    t.push_back({"linear_attention_backward", linear_backward()});
+    t.push_back({"hedgehog_attention", hedgehog_public()});
+    t.push_back({"hedgehog_attention_state", hedgehog_state(), true, false,
+                 [](const Tensors& r) { return true_state(r, 1); }});
+    t.push_back({"hedgehog_step_", hedgehog_step(), false, true, [](const Tensors& r) { return true_state(r, 1); }});
+    t.push_back({"hedgehog_attention_forward", hedgehog_forward(), false, false, [](const Tensors& r) {
+                   // the normaliser in logarithms, from the two numbers that stand for it
+                   const at::Tensor log_den = r[2].to(at::kDouble) * std::log(2.0) - r[1].to(at::kDouble).log();
+                   return true_state({r[0], log_den, r[3], r[4], r[5]}, 2);
+                 }});
+    t.push_back({"hedgehog_attention_backward", hedgehog_backward()});
+    t.push_back({"attention_weights", weights()});
+    t.push_back({"entropy", {rows(1)}});
+    t.push_back({"kl_divergence", {rows(2)}});
+    t.push_back({"js_divergence", {rows(2)}});
+    return t;
+  }();
+  return table;
+}
+
+}  // namespace hedgerow::testing_support

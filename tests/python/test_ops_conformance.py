@@ -1,0 +1,146 @@
+"""What torch asks of an operator, for every registered hedgerow:: operator."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import operator_table
+import pytest
+import torch
+
+NAMES = operator_table.operator_names()
+IN_PLACE = {"hedgehog_step_"}
+BACKWARD = {name for name in NAMES if name.endswith("_backward")}
+# What `_forward` helpers save for the backward is not a function that finite differences can check.
+SAVING = {name for name in NAMES if name.endswith("_forward")}
+PUBLIC = [n for n in NAMES if n not in IN_PLACE | BACKWARD | SAVING]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_has_samples(name):
+    assert operator_table.samples(name, torch.float64), "no row in tests/python/operator_table.py"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", NAMES)
+def test_opcheck(name, dtype):
+    for sample in operator_table.samples(name, dtype):
+        if name not in IN_PLACE:
+            sample = sample.with_gradients()
+        torch.library.opcheck(operator_table.operator(name), sample.args, sample.kwargs)
+
+
+def _as_function(name, sample):
+    """The operator as a function of the sample's floating tensors, of results that carry gradients."""
+    operator = operator_table.operator(name)
+    keys = list(sample.kwargs)
+
+    def function(*tensors):
+        left = iter(tensors)
+        take = lambda t: next(left) if operator_table._floating(t) else t  # noqa: E731
+        args = [take(t) for t in sample.args]
+        kwargs = {key: take(sample.kwargs[key]) for key in keys}
+        result = operator(*args, **kwargs)
+        results = result if isinstance(result, tuple) else (result,)
+        return tuple(r for r in results if r.requires_grad) or results
+
+    return function
+
+
+def _inputs(sample):
+    """Inputs for finite differences: a -inf of a mask takes no difference, so it stays as it is."""
+    return [t.requires_grad_(bool(torch.isfinite(t).all())) for t in sample.tensors()]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_gradients_against_finite_differences(name):
+    for sample in operator_table.samples(name, torch.float64):
+        if name == "hedgehog_attention_state" and len(sample.args) > 5:
+            sample.args = (*sample.args[:-1], sample.args[-1])
+        inputs = _inputs(sample)
+        if name == "hedgehog_attention_state" and len(sample.args) > 5:
+            inputs[-1].requires_grad_(False)  # m carries no gradient
+        assert torch.autograd.gradcheck(_as_function(name, sample), inputs, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_second_derivatives_against_finite_differences(name):
+    for sample in operator_table.samples(name, torch.float64)[:2]:
+        inputs = _inputs(sample)
+        if name == "hedgehog_attention_state" and len(sample.args) > 5:
+            inputs[-1].requires_grad_(False)
+        assert torch.autograd.gradgradcheck(
+            _as_function(name, sample), inputs, atol=1e-6, rtol=1e-5
+        )
+
+
+def _run_and_differentiate(function, sample):
+    sample = copy.deepcopy(sample).with_gradients()
+    result = function(*sample.args, **sample.kwargs)
+    results = result if isinstance(result, tuple) else (result,)
+    total = sum(r.float().square().sum() for r in results if r.requires_grad)
+    total.backward()
+    return [r.detach() for r in results], [t.grad for t in sample.tensors()]
+
+
+def _agree(got, want):
+    for a, b in zip(got, want, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b, equal_nan=False)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_compiles_whole(name):
+    torch._dynamo.reset()
+    operator = operator_table.operator(name)
+    for sample in operator_table.samples(name, torch.float32):
+        compiled = torch.compile(
+            lambda *a, **k: operator(*a, **k), backend="aot_eager", fullgraph=True
+        )
+        want, want_gradients = _run_and_differentiate(operator, sample)
+        got, got_gradients = _run_and_differentiate(compiled, sample)
+        _agree(got, want)
+        _agree(got_gradients, want_gradients)
+
+
+@pytest.mark.parametrize("name", sorted(IN_PLACE))
+def test_in_place_operator_compiles_whole(name):
+    torch._dynamo.reset()
+    operator = operator_table.operator(name)
+    (sample,) = operator_table.samples(name, torch.float32)
+    compiled = torch.compile(lambda *a: operator(*a), backend="aot_eager", fullgraph=True)
+    theirs = copy.deepcopy(sample)
+    _agree([compiled(*theirs.args)], [operator(*sample.args)])
+    _agree(theirs.tensors(), sample.tensors())
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_compiles_with_symbolic_sizes(name):
+    torch._dynamo.reset()
+    operator = operator_table.operator(name)
+    sample = operator_table.samples(name, torch.float32)[0]
+    compiled = torch.compile(
+        lambda *a, **k: operator(*a, **k), backend="aot_eager", fullgraph=True, dynamic=True
+    )
+    want, want_gradients = _run_and_differentiate(operator, sample)
+    got, got_gradients = _run_and_differentiate(compiled, sample)
+    _agree(got, want)
+    _agree(got_gradients, want_gradients)
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in PUBLIC if n not in ("entropy", "kl_divergence", "js_divergence")]
+)
+def test_inductor(name):
+    torch._dynamo.reset()
+    operator = operator_table.operator(name)
+    sample = operator_table.samples(name, torch.float32)[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        compiled = torch.compile(lambda *a, **k: operator(*a, **k), fullgraph=True)
+        got, got_gradients = _run_and_differentiate(compiled, sample)
+    want, want_gradients = _run_and_differentiate(operator, sample)
+    _agree(got, want)
+    _agree(got_gradients, want_gradients)

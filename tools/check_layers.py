@@ -112,7 +112,7 @@ def check_file(root: pathlib.Path, path: str, includes: list[Include]) -> list[s
             return []
         return [f"{path}:1: belongs to no layer of the table; see tools/check_layers.py"]
     allowed = reachable(layer)
-    is_test = re.search(r"_(test|bench|fuzz|main)\.cc$", path) is not None
+    is_test = re.search(r"_(test|bench|fuzz|main|case|cases)\.(cc|h)$", path) is not None
     faults = []
 
     def fault(include: Include, text: str) -> None:
@@ -135,7 +135,7 @@ def check_file(root: pathlib.Path, path: str, includes: list[Include]) -> list[s
         other = layer_of(target)
         if other is None:
             if target.startswith("testing/") and not is_test:
-                fault(include, "only tests, benchmarks and fuzzers include testing/")
+                fault(include, "only tests, cases, benchmarks and fuzzers include testing/")
         elif target in TORCH_FREE_CONTRACT:
             continue
         elif other == "include/hedgerow":

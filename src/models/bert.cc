@@ -105,8 +105,12 @@ std::string renamed(const std::pair<std::string_view, std::string_view> (&table)
   throw std::logic_error(concat("bert: no checkpoint name for ", name));
 }
 
+constexpr const char* kHeadBias = "cls.predictions.bias";
+constexpr const char* kDecoderBias = "cls.predictions.decoder.bias";
+
 // "layers.3.attention.query.weight" -> "encoder.layer.3.attention.self.query.weight"
-std::string checkpoint_name(std::string_view parameter) {
+std::string checkpoint_name(std::string_view parameter, const EncoderConfig& config) {
+  if (parameter == "masked_lm.bias") return config.tied_head ? kHeadBias : kDecoderBias;
   constexpr std::string_view kLayers = "layers.";
   if (!starts_with(parameter, kLayers)) return renamed(kOutsideLayers, parameter);
   const size_t dot = parameter.find('.', kLayers.size());
@@ -132,7 +136,7 @@ std::string old_norm_name(const std::string& name) {
 }
 
 io::TensorSource source(const std::string& parameter, const EncoderConfig& config) {
-  const std::string name = checkpoint_name(parameter);
+  const std::string name = checkpoint_name(parameter, config);
   io::TensorSource out;
   out.names.push_back(name);
   const std::string old_name = old_norm_name(name);
@@ -141,7 +145,9 @@ io::TensorSource source(const std::string& parameter, const EncoderConfig& confi
     const size_t plain = out.names.size();
     for (size_t i = 0; i < plain; ++i) out.names.push_back(concat(kPrefix, out.names[i]));
   }
-  if (name == "cls.predictions.bias") out.ties.emplace_back("cls.predictions.decoder.bias");
+  // The output matrix's bias is tied with it; an untied one has its own, beside an unused other.
+  if (name == kHeadBias) out.ties.emplace_back(kDecoderBias);
+  if (name == kDecoderBias) out.ties.emplace_back(kHeadBias);
   const bool tied = config.head == EncoderHead::masked_lm && config.tied_head;
   if (tied && name == "embeddings.word_embeddings.weight") {
     out.ties.emplace_back("cls.predictions.decoder.weight");
@@ -164,7 +170,7 @@ bool may_ignore(const std::string& stored, const EncoderConfig& config) {
 }
 
 std::string saved_name(const std::string& parameter, const EncoderConfig& config) {
-  const std::string name = checkpoint_name(parameter);
+  const std::string name = checkpoint_name(parameter, config);
   return config.head != EncoderHead::none && in_base_model(name) ? std::string(kPrefix) + name
                                                                  : name;
 }

@@ -34,7 +34,7 @@ struct SoftmaxAttention : torch::autograd::Function<SoftmaxAttention> {
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &mask = saved[3];
-    const bool mask_grad = ctx->needs_input_grad(3) && mask.defined() && mask.is_floating_point();
+    const bool mask_grad = mask.defined() && mask.is_floating_point() && ctx->needs_input_grad(3);
     const auto [grad_q, grad_k, grad_v, grad_mask] = softmax_attention_backward(
         or_zeros(grads[0], saved[4]), q, k, v, saved[4], saved[5], optional(mask),
         ctx->saved_data["is_causal"].toBool(), ctx->saved_data["scale"].toOptional<double>(),

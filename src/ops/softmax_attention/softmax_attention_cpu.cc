@@ -104,7 +104,9 @@ SoftmaxGrads softmax_attention_backward_cpu(const at::Tensor& grad, const at::Te
   g.dk = mut_view(dk);
   g.dv = mut_view(dv);
   if (mask_grad) {  // the mask's own sizes; where it broadcasts the stride is 0 and the kernel sums
-    dmask = fresh(attn_mask->sizes(), call.mask.options());
+    // without a score the kernel has nothing to write
+    dmask = call.mask.numel() == 0 ? at::zeros(attn_mask->sizes(), call.mask.options())
+                                   : fresh(attn_mask->sizes(), call.mask.options());
     const at::Tensor full = dmask.expand(call.mask.sizes());
     g.dmask = {dmask.mutable_data_ptr(), full.stride(0), full.stride(1), full.stride(2), full.stride(3)};
   }

@@ -84,7 +84,7 @@ def metrics_lines(rng: np.random.Generator, steps: int) -> list[dict]:
 
 def bench_rows(rng: np.random.Generator) -> list[dict]:
     rows = []
-    for mask, factor in (("none", 1.0), ("causal", 0.55)):
+    for mask, factor in (("dense", 1.0), ("causal", 0.55)):
         for step, cost in (("forward", 1.0), ("forward+backward", 3.4)):
             for length in (64, 128, 256, 512, 1024, 2048, 4096):
                 sdpa = factor * cost * 6e-6 * length**2 * (1 + 60 / length)

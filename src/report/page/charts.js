@@ -72,6 +72,17 @@ function legendStyle(names) {
   return { data: names, top: 0, left: 0, itemWidth: 22, itemHeight: 9, itemGap: 16, textStyle: { color: colour('--ink'), fontSize: 12.5 }, inactiveColor: colour('--line') };
 }
 
+// Space above a plot for a legend that wraps: ECharts does not make room for it.
+function legendRoom(names, width) {
+  let rows = 1, line = 0;
+  for (const name of names) {
+    const item = 22 + 5 + 16 + name.length * 6.9;
+    if (line > 0 && line + item > width) { ++rows; line = 0; }
+    line += item;
+  }
+  return 14 + rows * 22;
+}
+
 // Ticks at 1, 2, 5 times powers of ten (only powers where there are many) for an axis that holds
 // log10 of the values.
 function logTicks(low, high) {

@@ -1,12 +1,12 @@
 // Embedding similarity and retrieval.
 
-function histogramOption(edges, stages, total) {
+function histogramOption(edges, stages, total, width) {
   const axis = axisStyle();
   // A step through every bin, closed at 0 on both sides.
   const outline = counts => [[edges[0], 0], ...counts.flatMap((n, i) => [[edges[i], n / total(counts)], [edges[i + 1], n / total(counts)]]), [edges[edges.length - 1], 0]];
   return {
     legend: legendStyle(stages.map(stage => stage.name)),
-    grid: { left: 4, right: 16, top: 40, bottom: 24, containLabel: true },
+    grid: { left: 4, right: 16, top: legendRoom(stages.map(stage => stage.name), width), bottom: 24, containLabel: true },
     xAxis: { type: 'value', min: edges[0], max: edges[edges.length - 1], name: 'cosine to the teacher’s embedding', nameLocation: 'middle', nameGap: 28, ...axis, splitLine: { show: false } },
     yAxis: { type: 'value', ...axis, axisLabel: { ...axis.axisLabel, formatter: value => `${short(value * 100)} %` } },
     tooltip: { ...tooltipStyle(), trigger: 'axis', axisPointer: { lineStyle: { color: colour('--muted') } }, formatter: items => {
@@ -25,7 +25,7 @@ function histogramPanel(histogram) {
   const edges = histogram.edges;
   const centre = counts => counts.reduce((sum, n, i) => sum + n * (edges[i] + edges[i + 1]) / 2, 0) / total(counts);
   return panel('Similarity of sentence embeddings to the teacher’s', 'The share of held-out sentences at each cosine; the further right, the closer to the teacher.',
-    chart(stages.map(stage => `${stage.name}: mean about ${fixed(centre(stage.counts), 3)}`).join('; '), () => histogramOption(edges, stages, total), '19rem'),
+    chart(stages.map(stage => `${stage.name}: mean about ${fixed(centre(stage.counts), 3)}`).join('; '), width => histogramOption(edges, stages, total, width), '19rem'),
     numbers(['Cosine', ...stages.map(stage => stage.name)], edges.slice(0, -1).map((edge, i) => [`${short(edge, 4)} to ${short(edges[i + 1], 4)}`, ...stages.map(stage => count(stage.counts[i]))]), 'Sentences at each cosine'));
 }
 

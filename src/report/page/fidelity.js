@@ -17,9 +17,10 @@ function heatOption(rows, top, unit, width) {
   const dark = isDark();
   const cells = headRows(rows).filter(cell => isNumber(cell.value));
   const axis = axisStyle();
+  const every = room => ({ ...axis.axisLabel, interval: Math.max(0, Math.ceil(room / cell) - 1), hideOverlap: false });
   return {
     grid: { left: 30, right: 4, top: 4, bottom: 34 },
-    xAxis: { type: 'category', data: Array.from({ length: heads }, (_, i) => String(i + 1)), name: 'head', nameLocation: 'middle', nameGap: 22, ...axis, splitLine: { show: false }, axisLine: { show: false } },
+    xAxis: { type: 'category', data: Array.from({ length: heads }, (_, i) => String(i + 1)), name: 'head', nameLocation: 'middle', nameGap: 22, ...axis, axisLabel: every(18), splitLine: { show: false }, axisLine: { show: false } },
     yAxis: { type: 'category', inverse: true, data: rows.map((_, i) => String(i + 1)), ...axis, splitLine: { show: false }, axisLine: { show: false } },
     visualMap: { show: false, type: 'continuous', min: 0, max: Math.sqrt(top) || 1, dimension: 2, inRange: { color: ramp('sequential') } },
     tooltip: { ...tooltipStyle(), formatter: item => tooltipCard(`Layer ${item.data.value[1] + 1}, head ${item.data.value[0] + 1}`, [[unit, fixed(item.data.real, 3)]]) },
@@ -50,7 +51,7 @@ function klPanel(kl) {
       chart(`${stage.name}: KL per layer and head, mean ${fixed(average, 3)}, largest ${fixed(worst, 3)} nats`, width => heatOption(stage.rows, top, 'KL, nats', width), heatHeight(stage.rows)));
   });
   return panel('Distance from softmax, per layer and head', `KL(softmax ‖ converted) of the attention rows${length}; pale is close to softmax. All pictures share one colour scale.`,
-    el('div', { class: stages.length > 2 ? 'grid-3' : 'grid-2' }, grid), bar,
+    el('div', { class: stages.length === 3 || stages.length > 4 ? 'grid-3' : 'grid-2' }, grid), bar,
     numbers(['Layer and head', ...stages.map(stage => stage.name)],
       headRows(stages[0].rows).map(({ layer, head }) => [`Layer ${layer + 1}, head ${head + 1}`, ...stages.map(stage => fixed(stage.rows[layer][head], 4))]), 'KL per layer and head in nats'));
 }
@@ -61,9 +62,10 @@ function layersPanel(kl) {
   const all = finiteOf(stages.flatMap(stage => stage.means));
   const log = smallest(all) > 0 && largest(all) > smallest(all);
   const tint = (stage, i) => colour(stage.colour || `--series-${i % 7 + 1}`);
-  const option = () => ({
-    legend: legendStyle(stages.map(stage => stage.name)),
-    grid: { left: 4, right: 16, top: 40, bottom: 26, containLabel: true },
+  const names = stages.map(stage => stage.name);
+  const option = width => ({
+    legend: legendStyle(names),
+    grid: { left: 4, right: 16, top: legendRoom(names, width), bottom: 26, containLabel: true },
     xAxis: { type: 'category', data: stages[0].means.map((_, i) => String(i + 1)), name: 'layer', nameLocation: 'middle', nameGap: 28, ...axisStyle(), splitLine: { show: false } },
     yAxis: log ? logAxis(all, value => short(value, 2)) : { type: 'value', min: 0, ...axisStyle() },
     tooltip: { ...tooltipStyle(), trigger: 'axis', axisPointer: { lineStyle: { color: colour('--muted') } },
@@ -72,7 +74,8 @@ function layersPanel(kl) {
       data: stage.means.map(value => (isNumber(value) ? (log ? Math.log10(Math.max(value, smallest(all))) : value) : null)) })),
   });
   return panel('Mean distance by layer', 'The same distances averaged over the heads of each layer (logarithmic); lower is closer to softmax.',
-    chart(stages.map(stage => `${stage.name}: ${stage.means.map(value => fixed(value, 2)).join(', ')}`).join('; '), option, '20rem'));
+    chart(stages.map(stage => `${stage.name}: ${stage.means.map(value => fixed(value, 2)).join(', ')}`).join('; '), option, '20rem'),
+    numbers(['Layer', ...names], stages[0].means.map((_, layer) => [`Layer ${layer + 1}`, ...stages.map(stage => fixed(stage.means[layer], 4))]), 'Mean KL per layer in nats'));
 }
 
 function entropyPanel(entropy) {

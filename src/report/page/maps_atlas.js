@@ -52,10 +52,10 @@ function startAtlas() {
   const levels = mapLevels();
   let layer = 0, head = 0;
   canvas.dataset.done = 'false';
-  const soon = window.requestIdleCallback ? next => requestIdleCallback(next, { timeout: 200 }) : next => setTimeout(next, 20);
+  const soon = window.requestIdleCallback ? next => requestIdleCallback(next, { timeout: 60 }) : next => setTimeout(next, 20);
   const slice = () => {
     if (job !== atlas.job) return;
-    const end = performance.now() + 8;
+    const end = performance.now() + 12;
     while (layer < layers && performance.now() < end) {
       const values = atlasValues(sentence, layer, head);
       let top = 0;

@@ -24,7 +24,7 @@ function lengthOption(rows, methods, key, format) {
     const x = logAxis(lengths.length > 1 ? lengths : [lengths[0] / 2, lengths[0] * 2], count, lengths.filter((_, i) => (lengths.length - 1 - i) % every === 0));
     return {
       legend: legendStyle(methods.map(method => method.name)),
-      grid: { left: 4, right: 18, top: width < 430 ? 58 : 36, bottom: 24, containLabel: true },
+      grid: { left: 4, right: 18, top: legendRoom(methods.map(method => method.name), width), bottom: 24, containLabel: true },
       xAxis: { ...x, splitLine: { show: false }, name: 'tokens', nameLocation: 'middle', nameGap: 28 },
       yAxis: logAxis(usable.map(row => row[key]), format, key === 'peak_bytes' ? byteTicks(usable.map(row => row[key])) : null),
       tooltip: { ...tooltipStyle(), trigger: 'axis', axisPointer: { lineStyle: { color: colour('--muted') } },
@@ -47,6 +47,25 @@ function speedCharts(rows, methods) {
     part('peak_bytes', 'Peak memory', 'Scratch and results that one call needs beyond its inputs; lower is better.', bytes)];
 }
 
+// Rows that name their baseline's time give it a row of its own where it has none.
+function withBaseline(rows) {
+  const key = row => JSON.stringify([row.mask || '', row.step || '', shapeOf(row), row.T]);
+  const have = new Set(rows.filter(row => row.method === 'sdpa').map(key));
+  const out = [];
+  for (const row of rows) {
+    if (isNumber(row.sdpa_ms) && !have.has(key(row))) {
+      have.add(key(row));
+      out.push({ ...row, method: 'sdpa', ms: row.sdpa_ms, ratio: 1, peak_bytes: null, error: null });
+    }
+  }
+  return [...out, ...rows];
+}
+
+// Heads and their width, where rows name them: charts never mix shapes.
+function shapeOf(row) {
+  return isNumber(row.heads) && isNumber(row.head_dim) ? `${row.heads} × ${row.head_dim}` : '';
+}
+
 // One row per length, three columns per method.
 function speedTable(rows, methods) {
   const present = methods.filter(method => rows.some(row => row.method === method.method));
@@ -64,25 +83,33 @@ function speedTable(rows, methods) {
         el('tr', {}, present.flatMap(() => [['Time', 'edge'], ['Ratio', ''], ['Memory', '']].map(([text, edge]) => el('th', { scope: 'col', class: edge, style: 'text-align:right' }, text))))),
       el('tbody', {}, lengths.map(length => el('tr', {}, el('th', { scope: 'row' }, count(length)), cells(length).map(([text, edge]) => el('td', { class: edge }, text))))))),
     (errors.length > 0 || texts.length > 0) && el('p', { class: 'note', style: 'margin-top:0.75rem' },
-      errors.length ? `Largest deviation of any of these results from the reference: ${short(largest(errors), 2)}.` : '', texts.join(' ')));
+      errors.length ? `Largest relative error of any of these results against the reference: ${short(largest(errors), 2)}.` : '', texts.join(' ')));
+}
+
+function decodeNote() {
+  const decode = (run.bench || {}).decode || {};
+  if (!isNumber(decode.kernel_us)) return null;
+  return el('p', { class: 'note' }, `One generated token, updating the state in place: ${short(decode.kernel_us)} µs` +
+    (isNumber(decode.heads) && isNumber(decode.head_dim) ? ` for ${decode.heads} heads of ${decode.head_dim}` : '') +
+    (isNumber(decode.operator_us) ? `, ${short(decode.operator_us)} µs through the operator.` : '.'));
 }
 
 function showSpeed() {
-  const rows = (run.bench || {}).rows || [];
+  const rows = withBaseline((run.bench || {}).rows || []).map(row => ({ ...row, shape: shapeOf(row) }));
   if (!rows.length) return mount('speed', absent('bench.json', run.bench ? 'rows' : ''));
   const methods = methodsOf(rows);
   const values = key => [...new Set(rows.map(row => row[key] || ''))];
-  const masks = values('mask'), steps = values('step');
-  const chosen = { mask: masks[0], step: steps[0] };
+  const masks = values('mask'), steps = values('step'), shapes = values('shape');
+  const chosen = { mask: masks[0], step: steps[0], shape: shapes[0] };
   const content = el('div', { class: 'mount', style: 'margin:0' });
   const show = () => {
-    const own = rows.filter(row => (row.mask || '') === chosen.mask && (row.step || '') === chosen.step);
+    const own = rows.filter(row => (row.mask || '') === chosen.mask && (row.step || '') === chosen.step && row.shape === chosen.shape);
     for (let i = charts.length - 1; i >= 0; --i)
       if (content.contains(charts[i].node)) { if (charts[i].instance) charts[i].instance.dispose(); charts.splice(i, 1); }
-    content.replaceChildren(...(own.length ? [el('div', { class: 'grid-2' }, speedCharts(own, methods)), speedTable(own, methods)] : [absent('bench.json', 'measurement of this pair')]));
+    content.replaceChildren(...(own.length ? [el('div', { class: 'grid-2' }, speedCharts(own, methods)), speedTable(own, methods)] : [absent('bench.json', 'measurement of this combination')]));
     charts.filter(entry => content.contains(entry.node)).forEach(drawChart);
   };
   const pick = (label, key, options) => options.length > 1 && choice(label, options.map(value => ({ value, name: value ? words(value) : 'Not named' })), chosen[key], value => { chosen[key] = value; show(); });
-  mount('speed', el('div', { class: 'controls' }, pick('Mask', 'mask', masks), pick('Measured', 'step', steps)), content);
+  mount('speed', el('div', { class: 'controls' }, pick('Mask', 'mask', masks), pick('Measured', 'step', steps), pick('Heads × width', 'shape', shapes)), content, decodeNote());
   show();
 }

@@ -25,7 +25,7 @@ function curvesOf(lines, key) {
   return [...splits].map(([split, points], i) => ({ split, points, tint: ['--teacher', '--model', '--series-3', '--series-4'][i % 4], dash: i ? [6, 3] : 'solid' }));
 }
 
-function lineOption(curves, log, format, name) {
+function lineOption(curves, log, format, name, width) {
   const all = curves.flatMap(curve => curve.points.map(point => point[1]));
   const logarithmic = log && smallest(all) > 0 && largest(all) > smallest(all);
   const put = value => (logarithmic ? Math.log10(value) : value);
@@ -42,7 +42,7 @@ function lineOption(curves, log, format, name) {
   const y = logarithmic ? logAxis(all, value => format(value)) : { type: 'value', scale: true, ...axisStyle(), axisLabel: { ...axisStyle().axisLabel, formatter: value => format(value) } };
   const many = curves.length > 1;
   return {
-    grid: { left: 4, right: 14, top: many ? 34 : 14, bottom: 22, containLabel: true },
+    grid: { left: 4, right: 14, top: many ? legendRoom(curves.map(curve => curve.split), width) : 14, bottom: 22, containLabel: true },
     legend: many ? legendStyle(curves.map(curve => curve.split)) : undefined,
     xAxis: { type: 'value', ...axisStyle(), splitLine: { show: false }, min: smallest(steps), max: largest(steps), name: 'step', nameLocation: 'middle', nameGap: 26, axisLabel: { ...axisStyle().axisLabel, showMaxLabel: true } },
     yAxis: y,
@@ -58,7 +58,15 @@ function curveChart(lines, key, title, log, format) {
   if (!curves.length) return null;
   const ends = curves.map(curve => `${curve.split} from ${format(curve.points[0][1])} to ${format(curve.points[curve.points.length - 1][1])}`);
   return el('figure', { role: 'group', 'aria-label': title }, el('figcaption', { class: 'note' }, title),
-    chart(`${title}: ${ends.join('; ')}`, () => lineOption(curves, log, format, title.split(' (')[0]), '16rem'));
+    chart(`${title}: ${ends.join('; ')}`, width => lineOption(curves, log, format, title.split(' (')[0], width), '16rem'));
+}
+
+// About a dozen of the stage's steps, the first and the last among them.
+function stageNumbers(lines) {
+  const stride = Math.max(1, Math.floor((lines.length - 1) / 11));
+  const rows = lines.filter((_, i) => i % stride === 0 || i === lines.length - 1);
+  return numbers(['Step', 'Split', 'Loss', 'Learning rate', 'Gradient norm', 'Tokens per second'],
+    rows.map(line => [count(line.step), line.split, short(line.loss, 4), short(line.lr), short(line.grad_norm), count(line.tokens_per_s)]), 'Some steps of this stage');
 }
 
 function stageFacts(lines) {
@@ -86,6 +94,6 @@ function showTraining() {
     const [title, text] = STAGE_TEXTS[stage] || [words(stage), ''];
     const loss = curveChart(lines, 'loss', 'Loss (logarithmic)', true, value => short(value));
     const rate = curveChart(lines, 'lr', 'Learning rate', false, value => short(value, 2));
-    mount('training', panel(title, text, el('div', { class: 'grid-loss' }, loss, rate), stageFacts(lines)));
+    mount('training', panel(title, text, el('div', { class: 'grid-loss' }, loss, rate), stageFacts(lines), stageNumbers(lines)));
   }
 }

@@ -20,6 +20,13 @@ mkdir -p demo
 "$PROGRAM" convert "$model" --to hedgehog --data "$DATA/web.train.txt" \
   --heldout "$DATA/web.heldout.txt" --out "$OUT" --force --seed 0 "$@"
 
+echo
+echo "Speed and memory against scaled_dot_product_attention, one thread:"
+"$PROGRAM" bench ops --threads 1 --length 64,128,256,512,1024,2048,4096 --rounds 3 --decode \
+  --out "$OUT/bench.json"
+"$PROGRAM" report "$OUT"
+
+echo
 .venv/bin/python tools/show_summary.py "$OUT/summary.json"
 echo
 echo "The converted model is in $OUT; open $OUT/report.html in a browser."

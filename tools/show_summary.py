@@ -53,9 +53,9 @@ def rows(summary: dict, wanted: dict) -> list[str]:
         goal = wanted.get(key)
         met = values[-1] is not None and goal is not None and values[-1] >= goal
         line(label, values, goal, met, ">=")
-    lengths = sorted({length for stage in stages for length in stage.get("kl", {})}, key=int)
+    lengths = sorted({length for stage in stages for length in stage.get("kl") or {}}, key=int)
     for length in lengths:
-        values = [stage.get("kl", {}).get(length) for stage in stages]
+        values = [(stage.get("kl") or {}).get(length) for stage in stages]
         goal = wanted.get("kl", {}).get(length)
         # The divergence is judged after distillation, on the teacher's queries and keys.
         met = values[1] is not None and goal is not None and values[1] <= goal
@@ -66,7 +66,7 @@ def rows(summary: dict, wanted: dict) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("summary", type=pathlib.Path)
-    parser.add_argument("--preset", choices=sorted(WANTED), default="demo")
+    parser.add_argument("--preset", choices=sorted(WANTED), help="default: the summary's own")
     arguments = parser.parse_args()
     try:
         summary = json.loads(arguments.summary.read_text(encoding="utf-8"))
@@ -74,7 +74,8 @@ def main() -> int:
         print(f"error: show_summary: {arguments.summary}: {error}", file=sys.stderr)
         return 2
     print(f"{'on held-out text':26s}" + "".join(f"{name:>12s}" for _, name in STAGES) + "   wanted")
-    print("\n".join(rows(summary, WANTED[arguments.preset])))
+    preset = arguments.preset or summary.get("preset", "demo")
+    print("\n".join(rows(summary, WANTED.get(preset, {}))))
     seconds = summary.get("seconds")
     if isinstance(seconds, dict):  # by stage
         seconds = sum(seconds.values())

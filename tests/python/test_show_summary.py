@@ -45,10 +45,11 @@ def test_lines_and_verdicts(tmp_path):
     thorough = show(tmp_path, summary, "--preset", "thorough")
     assert thorough["embedding cosine"].endswith(">= 0.990  NO")
     assert thorough["KL at 128 tokens"].endswith("<= 0.170  NO")
+    assert show(tmp_path, {**summary, "preset": "thorough"}) == thorough
 
 
 def test_missing_stages_are_dashes(tmp_path):
-    lines = show(tmp_path, {"after": stage(0.99, 0.9, 0.9, {"64": 0.1})})
+    lines = show(tmp_path, {"before": {"kl": None}, "after": stage(0.99, 0.9, 0.9, {"64": 0.1})})
     assert lines["embedding cosine"].split()[2:4] == ["-", "-"]
     assert "<=" not in lines["KL at 64 tokens"]
 

@@ -199,10 +199,16 @@ class HeadBackward {
     const int64_t pw = panel_width(), at = t0_ - t_begin_;
     for (int64_t j0 = 0; j0 < num_keys_; j0 += pw) {
       const int64_t s = s0_ - s_begin_ + j0;
-      gemm(rows_, kTileVecs, p_.width, q_ + at * key_stride_, key_stride_, 1,
-           key_panels_ + s * p_.width, pw, weights_ + j0, kKeyTile, false);
-      gemm(rows_, kTileVecs, p_.value_width, grad_out_ + at * value_stride_, value_stride_, 1,
-           value_panels_ + s * p_.value_width, pw, dscores_ + j0, kKeyTile, false);
+      for (int64_t r = 0; r < rows_; r += kTileRows) {
+        const int64_t rows = std::min<int64_t>(kTileRows, rows_ - r);
+        // as many columns as the last of the rows sees
+        const int64_t seen = visible(t0_ + r + rows - 1, s0_ + j0, std::min(pw, num_keys_ - j0));
+        const int64_t vecs = divide_up(seen, lanes_), to = r * kKeyTile + j0;
+        gemm(rows, vecs, p_.width, q_ + (at + r) * key_stride_, key_stride_, 1,
+             key_panels_ + s * p_.width, pw, weights_ + to, kKeyTile, false);
+        gemm(rows, vecs, p_.value_width, grad_out_ + (at + r) * value_stride_, value_stride_, 1,
+             value_panels_ + s * p_.value_width, pw, dscores_ + to, kKeyTile, false);
+      }
     }
     for (int64_t r = 0; r < rows_; r++) general_row(r);
   }
@@ -221,7 +227,7 @@ class HeadBackward {
     dropout_row(t, dropout);
     float* HWY_RESTRICT w = weights_ + r * kKeyTile;
     float* HWY_RESTRICT ds = dscores_ + r * kKeyTile;
-    for (int64_t i = 0; i < kKeyTile; i += lanes_) {
+    for (int64_t i = 0; i < num_keys_; i += lanes_) {
       FloatVec x = add_bias(hn::LoadU(d, w + i), hn::LoadU(d, bias + i));
       x = hn::Mul(hn::Sub(x, hn::Set(d, shift_[at])), hn::Set(d, kLog2e));
       const FloatVec weight = exp2_vec(hn::Sub(x, hn::Set(d, log2_sum_[at])));

@@ -147,10 +147,13 @@ class TileForward {
   void general_block(int64_t s0, int64_t n) {
     const int64_t pw = panel_width();
     for (int64_t j0 = 0; j0 < n; j0 += pw) {
-      int64_t r0 = 0;  // rows that see none of the panel are left out
-      while (r0 < tile_.rows && visible(r0, s0 + j0, 1) == 0) r0++;
-      gemm(tile_.rows - r0, kTileVecs, p_.width, q_ + r0 * p_.width, p_.width, 1,
-           keys_ + (s0 + j0) * p_.width, pw, scores_ + r0 * kKeyBlock + j0, kKeyBlock, false);
+      for (int64_t r = 0; r < tile_.rows; r += kTileRows) {
+        const int64_t rows = std::min<int64_t>(kTileRows, tile_.rows - r);
+        // as many columns as the last of the rows sees
+        const int64_t seen = visible(r + rows - 1, s0 + j0, std::min(pw, n - j0));
+        gemm(rows, divide_up(seen, lanes_), p_.width, q_ + r * p_.width, p_.width, 1,
+             keys_ + (s0 + j0) * p_.width, pw, scores_ + r * kKeyBlock + j0, kKeyBlock, false);
+      }
     }
     for (int64_t r = 0; r < tile_.rows; r++) {
       const int64_t seen = visible(r, s0, n);

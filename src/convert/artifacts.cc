@@ -1,0 +1,160 @@
+#include "convert/artifacts.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Version.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "analysis/attention_maps.h"
+#include "hedgerow/version.h"
+#include "metrics/statistics.h"
+
+namespace hedgerow::convert {
+namespace {
+
+constexpr double kLowestCosine = 0.5;
+constexpr int64_t kCosineBins = 50;
+constexpr int64_t kNumExamples = 8, kNumNeighbours = 5;
+constexpr int64_t kNumMapTexts = 8, kMapTokens = 96, kPassageTokens = 160;
+
+formats::Json cosine_counts(const std::vector<double>& cosines) {
+  metrics::Histogram histogram = metrics::histogram(cosines, kLowestCosine, 1.0, kCosineBins);
+  histogram.counts.front() += histogram.below;
+  histogram.counts.back() += histogram.above;  // 1 + rounding
+  return histogram.counts;
+}
+
+formats::Json cosine_edges() {
+  formats::Json edges = formats::Json::array();
+  for (int64_t i = 0; i <= kCosineBins; ++i)
+    edges.push_back(kLowestCosine + (1.0 - kLowestCosine) * static_cast<double>(i) / static_cast<double>(kCosineBins));
+  return edges;
+}
+
+std::string folder_name(const std::string& path) {
+  std::string name = path;
+  while (name.size() > 1 && name.back() == '/') name.pop_back();
+  return name.substr(name.find_last_of('/') + 1);
+}
+
+models::EncoderInput one_text(const std::vector<int64_t>& ids) {
+  models::EncoderInput input;
+  input.input_ids = at::tensor(ids, at::kLong).unsqueeze(0);
+  return input;
+}
+
+formats::Json map_of(const TextEncoder& encoder, const std::string& text, const std::vector<int64_t>& ids,
+                     models::Encoder& teacher, models::Encoder& model) {
+  const models::EncoderInput input = one_text(ids);
+  const analysis::AttentionMaps theirs = analysis::attention_maps(teacher, input);
+  const analysis::AttentionMaps ours = analysis::attention_maps(model, input);
+  formats::Json tokens = formats::Json::array();
+  for (int64_t id : ids) tokens.push_back(encoder.token(id));
+  return {{"text", text},
+          {"tokens", tokens},
+          {"size", ours.size},
+          {"bin", ours.bin},
+          {"teacher", analysis::base64(theirs.bytes)},
+          {"model", analysis::base64(ours.bytes)}};
+}
+
+}  // namespace
+
+formats::Json measured(const Measures& measures) {
+  return {{"measures", as_json(measures)},
+          {"kl_by_head", as_json(measures.kl_by_head)},
+          {"own_kl_by_head", as_json(measures.own_kl_by_head)},
+          {"cosine_counts", cosine_counts(measures.embedding.cosines)}};
+}
+
+formats::Json make_summary(const ConvertConfig& config, models::Encoder& model, const formats::Json& results,
+                           const formats::Json& seconds) {
+  formats::Json summary = {{"format", 1}, {"kind", config.kind}};
+  const auto map = config.options.find("map");
+  if (map != config.options.end()) summary["map"] = nn::to_string(map->second);
+  const models::EncoderConfig& c = model.config();
+  summary["model"] = {{"name", folder_name(config.model)},
+                      {"architecture", c.architecture},
+                      {"layers", c.num_layers},
+                      {"heads", c.num_heads},
+                      {"hidden", c.hidden_size}};
+  for (const auto& [stage, result] : results.items()) summary[stage] = result.at("measures");
+  summary["seconds"] = seconds;
+  summary["preset"] = config.preset;
+  summary["seed"] = config.seed;
+  summary["threads"] = config.threads;
+  summary["command"] = config.command;
+  summary["versions"] = {{"hedgerow", version()}, {"torch", TORCH_VERSION}};
+  return summary;
+}
+
+formats::Json make_analysis(const Verifier& verifier, const formats::Json& results, const formats::Json& entropy,
+                            const formats::Json& examples) {
+  formats::Json kl = {{"length", verifier.report_length()}};
+  formats::Json histogram = {{"edges", cosine_edges()}};
+  for (const auto& [stage, result] : results.items()) {
+    kl[stage] = result.at("kl_by_head");
+    histogram[stage] = result.at("cosine_counts");
+  }
+  if (results.contains("after")) kl["after, its own queries and keys"] = results.at("after").at("own_kl_by_head");
+  formats::Json analysis = formats::Json::object();
+  if (verifier.report_length() > 0) {
+    analysis["kl"] = kl;
+    analysis["entropy"] = entropy;
+  }
+  analysis["embedding"] = {{"cosine_histogram", histogram}, {"neighbour_examples", examples}};
+  return analysis;
+}
+
+formats::Json entropy_tables(const Verifier& verifier, models::Encoder& teacher, models::Encoder& model) {
+  if (verifier.report_length() == 0) return nullptr;
+  const auto& inputs = verifier.windows().begin()->second;
+  return {{"teacher", as_json(analysis::entropy(teacher, inputs))}, {"model", as_json(analysis::entropy(model, inputs))}};
+}
+
+formats::Json neighbour_examples(const at::Tensor& teacher, const at::Tensor& model,
+                                 const std::vector<std::string>& texts) {
+  formats::Json examples = formats::Json::array();
+  const int64_t num_texts = static_cast<int64_t>(texts.size());
+  if (num_texts <= kNumNeighbours) return examples;
+  const auto theirs = analysis::nearest_texts(teacher, kNumNeighbours);
+  const auto ours = analysis::nearest_texts(model, kNumNeighbours);
+  const auto named = [&](const std::vector<int64_t>& rows) {
+    formats::Json list = formats::Json::array();
+    for (int64_t row : rows) list.push_back(texts[row]);
+    return list;
+  };
+  const int64_t count = std::min(kNumExamples, num_texts);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t query = i * num_texts / count;
+    examples.push_back({{"query", texts[query]}, {"teacher", named(theirs[query])}, {"model", named(ours[query])}});
+  }
+  return examples;
+}
+
+formats::Json make_maps(const TextEncoder& encoder, const Corpus& corpus, models::Encoder& teacher,
+                        models::Encoder& model) {
+  formats::Json sentences = formats::Json::array();
+  const int64_t num_texts = static_cast<int64_t>(corpus.heldout.size());
+  const int64_t count = std::min(kNumMapTexts, num_texts);
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t row = i * num_texts / count;
+    const int64_t longest = std::min(kMapTokens, model.config().max_positions);
+    const std::vector<int64_t> ids = encoder.wrap(corpus.heldout_bodies[row], longest).ids;
+    sentences.push_back(map_of(encoder, corpus.heldout_texts[row], ids, teacher, model));
+  }
+  // Running text as one long input.
+  std::vector<int64_t> body;
+  std::string text;
+  const int64_t wanted = std::min(kPassageTokens, model.config().max_positions);
+  for (int64_t i = 0; i < num_texts && static_cast<int64_t>(body.size()) < wanted; ++i) {
+    body.insert(body.end(), corpus.heldout_bodies[i].begin(), corpus.heldout_bodies[i].end());
+    text += (text.empty() ? "" : " ") + corpus.heldout_texts[i];
+  }
+  sentences.push_back(map_of(encoder, text, encoder.wrap(body, wanted).ids, teacher, model));
+  return {{"scale", "sqrt"}, {"layers", model.num_layers()}, {"heads", model.config().num_heads}, {"sentences", sentences}};
+}
+
+}  // namespace hedgerow::convert

@@ -1,0 +1,76 @@
+// What a conversion is asked to do: plain data, fully resolved before anything runs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "nn/mixer.h"
+
+namespace hedgerow::convert {
+
+// Stage 1: the mixers alone learn the teacher's attention weights.
+struct DistilConfig {
+  int64_t steps = 0;
+  double lr = 3e-2;
+  int64_t warmup_steps = 10;
+  int64_t tokens = 1024;                             // of a batch of windows
+  std::vector<int64_t> lengths = {64, 128, 256, 512};  // a batch's windows have one of these
+};
+
+// Stage 2: the whole model learns the teacher's embeddings and hidden states.
+struct RecoverConfig {
+  int64_t steps = 0;
+  double lr = 1e-4;
+  double mixer_lr = 1e-3;
+  int64_t warmup_steps = 20;
+  int64_t batch = 32;    // texts
+  int64_t length = 128;  // tokens of a text, the rest is cut
+  int64_t lora_rank = 0;  // 0: all weights train
+  double hidden_weight = 1.0;  // of the hidden states' loss beside the embeddings'
+  double max_grad_norm = 1.0;
+};
+
+// What is measured on held-out text.
+struct VerifyConfig {
+  int64_t texts = 2000;                            // the first ones of the held-out file
+  std::vector<int64_t> kl_lengths = {128, 256, 512};
+  int64_t kl_tokens = 8192;                        // of held-out text at each length
+};
+
+struct ConvertConfig {
+  std::string model;  // folder of the teacher
+  std::string kind;   // of the mixer
+  std::map<std::string, nn::OptionValue> options;
+  std::vector<int64_t> layers;  // empty: all
+  std::string data, heldout;    // files; heldout empty: the hold-out rule of data/text.h
+  int64_t column = 0;
+  std::string out;
+  std::string preset = "demo";
+  DistilConfig distil;
+  RecoverConfig recover;
+  VerifyConfig verify;
+  int64_t seed = 0;
+  int64_t threads = 0;
+  bool resume = false, force = false, quiet = false;
+  std::string command;  // as typed, for the summary
+};
+
+struct Preset {
+  const char* name;
+  const char* summary;
+  DistilConfig distil;
+  RecoverConfig recover;
+  VerifyConfig verify;
+};
+
+const std::vector<Preset>& presets();
+
+// Throws Error that lists the known ones.
+const Preset& preset(const std::string& name);
+
+// run.toml: every setting that influences the result, one a line. The same text means the same run.
+std::string to_toml(const ConvertConfig& config, const std::string& data_md5);
+
+}  // namespace hedgerow::convert

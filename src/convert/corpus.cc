@@ -1,0 +1,93 @@
+#include "convert/corpus.h"
+
+#include <algorithm>
+
+#include "base/interrupt.h"
+#include "data/text.h"
+#include "hedgerow/error.h"
+#include "tokenizers/tokenizer.h"
+
+namespace hedgerow::convert {
+
+struct TextEncoder::Impl {
+  std::unique_ptr<tokenizers::Tokenizer> tokenizer;
+};
+
+TextEncoder::TextEncoder(const std::string& folder) : impl_(std::make_unique<Impl>()) {
+  impl_->tokenizer = tokenizers::load_tokenizer(folder);
+  // Special tokens are marked; those before the first unmarked token are the prefix.
+  const tokenizers::Encoding probe = impl_->tokenizer->encode("a");
+  size_t first = 0, last = probe.ids.size();
+  while (first < last && probe.special_tokens_mask[first] != 0) ++first;
+  while (last > first && probe.special_tokens_mask[last - 1] != 0) --last;
+  special_.prefix.assign(probe.ids.begin(), probe.ids.begin() + static_cast<int64_t>(first));
+  special_.suffix.assign(probe.ids.begin() + static_cast<int64_t>(last), probe.ids.end());
+}
+
+TextEncoder::~TextEncoder() = default;
+
+std::vector<int64_t> TextEncoder::body(const std::string& text) const {
+  tokenizers::EncodeOptions options;
+  options.add_special_tokens = false;
+  const tokenizers::Encoding encoding = impl_->tokenizer->encode(text, options);
+  return {encoding.ids.begin(), encoding.ids.end()};
+}
+
+data::Sequence TextEncoder::wrap(const std::vector<int64_t>& body, int64_t max_length) const {
+  const int64_t fixed = static_cast<int64_t>(special_.prefix.size() + special_.suffix.size());
+  HEDGEROW_CHECK(max_length > fixed, "a text's length must exceed its ", fixed, " special tokens; got ", max_length);
+  data::Sequence sequence;
+  sequence.ids = special_.prefix;
+  const int64_t count = std::min<int64_t>(max_length - fixed, body.size());
+  sequence.ids.insert(sequence.ids.end(), body.begin(), body.begin() + count);
+  sequence.ids.insert(sequence.ids.end(), special_.suffix.begin(), special_.suffix.end());
+  return sequence;
+}
+
+std::string TextEncoder::token(int64_t id) const {
+  return impl_->tokenizer->id_to_token(static_cast<int32_t>(id)).value_or(concat("[", id, "]"));
+}
+
+namespace {
+
+// Bodies of all texts; texts without a token are dropped from both lists.
+std::vector<std::vector<int64_t>> bodies(const TextEncoder& encoder, std::vector<std::string>& texts) {
+  std::vector<std::vector<int64_t>> out;
+  std::vector<std::string> kept;
+  for (std::string& text : texts) {
+    check_interrupt();
+    std::vector<int64_t> body = encoder.body(text);
+    if (body.empty()) continue;
+    out.push_back(std::move(body));
+    kept.push_back(std::move(text));
+  }
+  texts = std::move(kept);
+  return out;
+}
+
+}  // namespace
+
+Corpus load_corpus(const ConvertConfig& config, int64_t max_length) {
+  data::Split split = data::read_split(config.data, config.heldout, data::read_options(config.data, config.column));
+  const TextEncoder encoder(config.model);
+  Corpus corpus;
+  corpus.prefix = encoder.special().prefix;
+  corpus.suffix = encoder.special().suffix;
+  corpus.num_copies = split.num_copies;
+  corpus.train_bodies = bodies(encoder, split.train);
+  corpus.heldout_bodies = bodies(encoder, split.heldout);
+  corpus.num_heldout = static_cast<int64_t>(corpus.heldout_bodies.size());
+  HEDGEROW_CHECK(!corpus.train_bodies.empty() && !corpus.heldout_bodies.empty(), config.data,
+                 ": training and held-out texts must have tokens; got ", corpus.train_bodies.size(), " and ",
+                 corpus.heldout_bodies.size(), " texts with some");
+  for (const auto& body : corpus.train_bodies)
+    corpus.train.push_back(encoder.wrap(body, std::min(config.recover.length, max_length)));
+  const int64_t num_verified = std::min(config.verify.texts, corpus.num_heldout);
+  for (int64_t i = 0; i < num_verified; ++i) {
+    corpus.heldout.push_back(encoder.wrap(corpus.heldout_bodies[i], max_length));
+    corpus.heldout_texts.push_back(split.heldout[i]);
+  }
+  return corpus;
+}
+
+}  // namespace hedgerow::convert

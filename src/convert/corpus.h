@@ -1,0 +1,52 @@
+// Training and held-out texts as tokens.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "convert/config.h"
+#include "data/batches.h"
+
+namespace hedgerow::convert {
+
+struct Corpus {
+  std::vector<data::Sequence> train;                     // with special tokens, cut to the length
+  std::vector<std::vector<int64_t>> train_bodies;        // without special tokens, whole
+  std::vector<std::string> heldout_texts;                // at most VerifyConfig::texts
+  std::vector<data::Sequence> heldout;                   // of these, cut to the folder's length
+  std::vector<std::vector<int64_t>> heldout_bodies;      // of all held-out texts
+  std::vector<int64_t> prefix, suffix;                   // special tokens around one text
+  int64_t num_heldout = 0, num_copies = 0;
+};
+
+// Reads and tokenises the data of a conversion. `max_length` is what the model embeds at most.
+// Throws Error on bad data files and when no text has a token.
+Corpus load_corpus(const ConvertConfig& config, int64_t max_length);
+
+// The special tokens that the folder's tokenizer puts around one text.
+struct SpecialTokens {
+  std::vector<int64_t> prefix, suffix;
+};
+
+// Tokenises texts with the tokenizer of a model folder.
+class TextEncoder {
+ public:
+  explicit TextEncoder(const std::string& folder);
+  ~TextEncoder();
+  const SpecialTokens& special() const { return special_; }
+  // Without special tokens; any length.
+  std::vector<int64_t> body(const std::string& text) const;
+  // prefix + body + suffix, the body cut so that all have at most `max_length` tokens.
+  data::Sequence wrap(const std::vector<int64_t>& body, int64_t max_length) const;
+  // What each id is called.
+  std::string token(int64_t id) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+  SpecialTokens special_;
+};
+
+}  // namespace hedgerow::convert

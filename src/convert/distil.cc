@@ -1,0 +1,134 @@
+#include "convert/distil.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/generated/variable_factories.h>
+
+#include <algorithm>
+#include <set>
+
+#include "analysis/observe.h"
+#include "base/counter_rng.h"
+#include "hedgerow/error.h"
+
+namespace hedgerow::convert {
+namespace {
+
+// Random numbers of one purpose that depend on (seed, batch, draw) alone.
+class Draws {
+ public:
+  Draws(int64_t seed, int64_t index) : key_(mix64(mix64(static_cast<uint64_t>(seed)) ^ static_cast<uint64_t>(index))) {}
+  int64_t below(int64_t limit) { return static_cast<int64_t>(mix64(key_ ^ count_++) % static_cast<uint64_t>(limit)); }
+
+ private:
+  uint64_t key_, count_ = 0;
+};
+
+class DistilObjective : public train::Objective {
+ public:
+  DistilObjective(models::Encoder& teacher, models::Encoder& model, const std::vector<int64_t>& layers,
+                  const Corpus& corpus, const DistilConfig& config, int64_t seed)
+      : teacher_(teacher), model_(model), layers_(layers.begin(), layers.end()), corpus_(corpus), config_(config), seed_(seed) {
+    const int64_t positions = teacher.config().max_positions;
+    for (int64_t length : config.lengths)
+      if (length <= positions) lengths_.push_back(length);
+    if (lengths_.empty()) lengths_.push_back(positions);
+    const int64_t fixed = static_cast<int64_t>(corpus.prefix.size() + corpus.suffix.size());
+    HEDGEROW_CHECK(*std::min_element(lengths_.begin(), lengths_.end()) > fixed,
+                   "distil: a window must be longer than its ", fixed, " special tokens; got ",
+                   *std::min_element(lengths_.begin(), lengths_.end()));
+  }
+
+  std::vector<train::ParameterGroup> parameter_groups() override {
+    train::ParameterGroup group;
+    group.lr = config_.lr;
+    for (auto& parameter : model_.parameters()) parameter.requires_grad_(false);
+    for (int64_t layer : layers_) {
+      for (auto& item : model_.attention(layer).mixer().named_parameters()) {
+        group.parameters.push_back({concat("layer.", layer, ".", item.key()), item.value().requires_grad_(true)});
+      }
+    }
+    return {group};
+  }
+
+  train::StepResult step(int64_t index) override {
+    double cross_entropy = 0, divergence = 0;
+    const models::EncoderInput input = batch(index);
+    const analysis::ObserveLayers observe(teacher_, [&](int64_t layer, const nn::AttentionTrace& trace) {
+      if (layers_.count(layer) == 0) return;
+      const auto [ce, kl] = layer_step(layer, trace);
+      cross_entropy += ce / static_cast<double>(layers_.size());
+      divergence += kl / static_cast<double>(layers_.size());
+    });
+    const at::NoGradGuard no_grad;
+    teacher_.forward(input);
+    return {cross_entropy, {{"kl", divergence}}, input.input_ids.numel()};
+  }
+
+ private:
+  // Adds the gradient of one layer's loss; returns loss and KL.
+  std::pair<double, double> layer_step(int64_t layer, const nn::AttentionTrace& trace) {
+    const nn::FixedProjector project(trace.q, trace.k, trace.v);
+    const nn::MixInput input{{}, {}, project, trace.mask};
+    const at::Tensor log_p = teacher_.attention(layer).mixer().log_weights(input);  // [B,H,T,T]
+    const at::Tensor p = log_p.exp();
+    const double rows = static_cast<double>(p.numel() / p.size(-1));
+    const double entropy = -at::where(p > 0, p * log_p, 0).sum().item<double>() / rows;
+    const at::AutoGradMode record(true);
+    const at::Tensor log_s = model_.attention(layer).mixer().log_weights(input);
+    const at::Tensor loss = -at::where(p > 0, p * log_s, 0).sum() / rows;
+    const double cross_entropy = loss.item<double>();
+    const double kl = cross_entropy - entropy;
+    if (kl < -1e-4 * std::max(1.0, entropy))
+      throw Failure(concat("distil: the divergence from the teacher must be at least 0; got ", kl, " in layer ", layer));
+    loss.backward();
+    return {cross_entropy, kl};
+  }
+
+  models::EncoderInput batch(int64_t index) const {
+    Draws draws(seed_, index);
+    const int64_t length = lengths_[draws.below(static_cast<int64_t>(lengths_.size()))];
+    const int64_t rows = std::max<int64_t>(1, config_.tokens / length);
+    const int64_t spare = teacher_.config().max_positions - length;
+    std::vector<int64_t> ids, positions;
+    for (int64_t row = 0; row < rows; ++row) {
+      append_window(draws.below(static_cast<int64_t>(corpus_.train_bodies.size())), length, ids);
+      const int64_t offset = draws.below(2) == 0 ? 0 : draws.below(spare + 1);
+      for (int64_t t = 0; t < length; ++t) positions.push_back(offset + t);
+    }
+    models::EncoderInput input;
+    input.input_ids = at::tensor(ids, at::kLong).view({rows, length});
+    input.position_ids = at::tensor(positions, at::kLong).view({rows, length});
+    return input;
+  }
+
+  // Running text from the given text on, around the end of the corpus if need be.
+  void append_window(int64_t text, int64_t length, std::vector<int64_t>& ids) const {
+    int64_t room = length - static_cast<int64_t>(corpus_.prefix.size() + corpus_.suffix.size());
+    ids.insert(ids.end(), corpus_.prefix.begin(), corpus_.prefix.end());
+    for (; room > 0; text = (text + 1) % static_cast<int64_t>(corpus_.train_bodies.size())) {
+      const auto& body = corpus_.train_bodies[text];
+      const int64_t count = std::min<int64_t>(room, body.size());
+      ids.insert(ids.end(), body.begin(), body.begin() + count);
+      room -= count;
+    }
+    ids.insert(ids.end(), corpus_.suffix.begin(), corpus_.suffix.end());
+  }
+
+  models::Encoder& teacher_;
+  models::Encoder& model_;
+  std::set<int64_t> layers_;
+  const Corpus& corpus_;
+  DistilConfig config_;
+  int64_t seed_;
+  std::vector<int64_t> lengths_;
+};
+
+}  // namespace
+
+std::unique_ptr<train::Objective> distil_objective(models::Encoder& teacher, models::Encoder& model,
+                                                   const std::vector<int64_t>& layers, const Corpus& corpus,
+                                                   const DistilConfig& config, int64_t seed) {
+  return std::make_unique<DistilObjective>(teacher, model, layers, corpus, config, seed);
+}
+
+}  // namespace hedgerow::convert

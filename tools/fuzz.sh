@@ -3,8 +3,8 @@
 #
 #   tools/fuzz.sh BUILD_FOLDER SECONDS
 #
-# A fuzzer starts from the inputs in the folder <name>_corpus beside its source, where there is one,
-# and from what earlier runs found (BUILD_FOLDER/corpus/<name>). A crash leaves its input in
+# A fuzzer starts from the inputs that tools/make_fuzz_corpus.py makes and what earlier runs found
+# (BUILD_FOLDER/corpus/<name>), and from the folder <name>_corpus beside its source, if there is one. A crash leaves its input in
 # BUILD_FOLDER/crashes and fails the run.
 set -euo pipefail
 build=$1
@@ -16,6 +16,7 @@ if [[ ${#fuzzers[@]} == 0 ]]; then
   exit 1
 fi
 mkdir -p "$build/crashes"
+python3 tools/make_fuzz_corpus.py "$build/corpus"
 for fuzzer in "${fuzzers[@]}"; do
   name=$(basename "$fuzzer")
   source=src/$(realpath --relative-to="$build/src" "$(dirname "$fuzzer")")

@@ -104,6 +104,10 @@ Json parse_json(std::string_view text, const std::string& where, const JsonLimit
   const size_t invalid = find_invalid_utf8(text);
   HEDGEROW_CHECK(invalid == std::string_view::npos, where,
                  ": JSON must be UTF-8; got an invalid sequence at byte ", invalid);
+  // The parser below takes a zero byte for the end.
+  const size_t zero = text.find('\0');
+  HEDGEROW_CHECK(zero == std::string_view::npos, where, ": not valid JSON: a zero byte at byte ",
+                 zero);
   StrictBuilder builder(where, limits.max_depth);
   Json::sax_parse(text.begin(), text.end(), &builder);
   return builder.take();

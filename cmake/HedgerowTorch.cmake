@@ -44,7 +44,7 @@ target_link_libraries(hedgerow_torch INTERFACE
   "$<BUILD_INTERFACE:${torch_gomp}>")
 
 # One precompiled header of narrow torch headers serves every folder above the torch line.
-file(WRITE ${PROJECT_BINARY_DIR}/torch_pch_anchor.cc "\n")
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/torch_pch_anchor.cc CONTENT "\n")
 add_library(hedgerow_torch_pch OBJECT ${PROJECT_BINARY_DIR}/torch_pch_anchor.cc)
 target_link_libraries(hedgerow_torch_pch PRIVATE hedgerow_torch)
 target_compile_options(hedgerow_torch_pch PRIVATE ${HEDGEROW_WARNINGS})

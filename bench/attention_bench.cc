@@ -131,7 +131,10 @@ AttentionBenchRow measure(const AttentionBenchConfig& config, AttentionBenchRow 
   }
   row.gflops = flops(config, row) / row.seconds / 1e9;
   row.percent_of_peak = 100 * row.gflops * 1e9 / (peak * at::get_num_threads());
-  if (config.memory) row.peak_bytes = peak_bytes(contenders[0].run);
+  if (config.memory) {
+    row.peak_bytes = peak_bytes(contenders.front().run);
+    if (row.sdpa_seconds) row.sdpa_peak_bytes = peak_bytes(contenders.back().run);
+  }
   return row;
 }
 

@@ -35,6 +35,7 @@ ordered_json as_json(const bench::AttentionBenchRow& row) {
   j["percent_of_peak"] = row.percent_of_peak;
   j["error"] = row.error;
   if (row.peak_bytes >= 0) j["peak_bytes"] = row.peak_bytes;
+  if (row.sdpa_peak_bytes >= 0) j["sdpa_peak_bytes"] = row.sdpa_peak_bytes;
   return j;
 }
 

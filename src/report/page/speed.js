@@ -55,7 +55,7 @@ function withBaseline(rows) {
   for (const row of rows) {
     if (isNumber(row.sdpa_ms) && !have.has(key(row))) {
       have.add(key(row));
-      out.push({ ...row, method: 'sdpa', ms: row.sdpa_ms, ratio: 1, peak_bytes: null, error: null });
+      out.push({ ...row, method: 'sdpa', ms: row.sdpa_ms, ratio: 1, peak_bytes: row.sdpa_peak_bytes ?? null, error: null });
     }
   }
   return [...out, ...rows];

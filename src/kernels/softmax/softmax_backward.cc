@@ -158,39 +158,36 @@ class HeadBackward {
     log2_sum_[r] = std::log2(sum);
   }
 
-  // Every row sees every key: weights and score gradients leave the products' registers.
+  // Every row sees every key. Products and exponentials in turn: together they need more
+  // registers than there are.
   void full_tile() {
     const FloatTag d;
-    const int64_t lanes = lanes_, pw = panel_width();
+    const int64_t pw = panel_width(), at = t0_ - t_begin_;
     for (int64_t j0 = 0; j0 < kKeyTile; j0 += pw) {
-      const float* panel = key_panels_ + (s0_ - s_begin_ + j0) * p_.width;
-      for_row_tiles(rows_, [&](auto mr, int64_t r0) HEDGEROW_FUNCTOR {
-        const float* HWY_RESTRICT shift = shift_ + (t0_ - t_begin_) + r0;
-        const float* HWY_RESTRICT log2_sum = log2_sum_ + (t0_ - t_begin_) + r0;
-        float* HWY_RESTRICT weights = weights_ + r0 * kKeyTile + j0;
-        multiply_tile<decltype(mr)::value, kTileVecs>(
-            p_.width, q_ + (t0_ - t_begin_ + r0) * key_stride_, key_stride_, 1, panel, pw,
-            [&](int r, int) HEDGEROW_FUNCTOR { return hn::Set(d, -shift[r]); },
-            [&](int r, int j, FloatVec x) HEDGEROW_FUNCTOR {
-              x = hn::MulSub(x, hn::Set(d, kLog2e), hn::Set(d, log2_sum[r]));
-              hn::StoreU(exp2_vec(x), d, weights + r * kKeyTile + j * lanes);
-            });
+      const int64_t s = s0_ - s_begin_ + j0;
+      for_row_tiles(rows_, [&](auto mr, int64_t r) HEDGEROW_FUNCTOR {
+        constexpr int kRows = decltype(mr)::value;
+        shifted_tile<kRows>(p_.width, q_ + (at + r) * key_stride_, key_stride_,
+                            key_panels_ + s * p_.width, pw, shift_ + at + r,
+                            weights_ + r * kKeyTile + j0, kKeyTile);
+      });
+      for_row_tiles(rows_, [&](auto mr, int64_t r) HEDGEROW_FUNCTOR {
+        constexpr int kRows = decltype(mr)::value;
+        shifted_tile<kRows>(p_.value_width, grad_out_ + (at + r) * value_stride_, value_stride_,
+                            value_panels_ + s * p_.value_width, pw, delta_ + at + r,
+                            dscores_ + r * kKeyTile + j0, kKeyTile);
       });
     }
-    for (int64_t j0 = 0; j0 < kKeyTile; j0 += pw) {
-      const float* panel = value_panels_ + (s0_ - s_begin_ + j0) * p_.value_width;
-      for_row_tiles(rows_, [&](auto mr, int64_t r0) HEDGEROW_FUNCTOR {
-        const float* HWY_RESTRICT delta = delta_ + (t0_ - t_begin_) + r0;
-        const float* HWY_RESTRICT weights = weights_ + r0 * kKeyTile + j0;
-        float* HWY_RESTRICT dscores = dscores_ + r0 * kKeyTile + j0;
-        multiply_tile<decltype(mr)::value, kTileVecs>(
-            p_.value_width, grad_out_ + (t0_ - t_begin_ + r0) * value_stride_, value_stride_, 1,
-            panel, pw, [&](int r, int) HEDGEROW_FUNCTOR { return hn::Set(d, -delta[r]); },
-            [&](int r, int j, FloatVec x) HEDGEROW_FUNCTOR {
-              const int64_t at = r * kKeyTile + j * lanes;
-              hn::StoreU(hn::Mul(x, hn::LoadU(d, weights + at)), d, dscores + at);
-            });
-      });
+    for (int64_t r = 0; r < rows_; r++) {
+      float* HWY_RESTRICT w = weights_ + r * kKeyTile;
+      float* HWY_RESTRICT ds = dscores_ + r * kKeyTile;
+      const FloatVec log2_sum = hn::Set(d, log2_sum_[at + r]);
+      for (int64_t i = 0; i < kKeyTile; i += lanes_) {
+        const FloatVec x = hn::MulSub(hn::LoadU(d, w + i), hn::Set(d, kLog2e), log2_sum);
+        const FloatVec weight = exp2_vec(x);
+        hn::StoreU(weight, d, w + i);
+        hn::StoreU(hn::Mul(weight, hn::LoadU(d, ds + i)), d, ds + i);
+      }
     }
   }
 

@@ -106,8 +106,8 @@ class TileForward {
     return std::clamp<int64_t>(causal_keys(p_, tile_.t0 + r) - s0, 0, n);
   }
 
-  // Scores of n keys from s0 on that every row sees, straight to weights; false if a score left
-  // the headroom (then nothing has changed but scores_).
+  // Weights of n keys from s0 on that every row sees, without a search for the maximum; false if a
+  // score left the headroom (then nothing but scores_ has changed).
   bool fused_scores(int64_t s0, int64_t n) {
     const FloatTag d;
     const int64_t lanes = lanes_, pw = panel_width();
@@ -116,27 +116,23 @@ class TileForward {
     std::fill(sums, sums + tile_.rows * lanes, 0.0f);
     for (int64_t j0 = 0; j0 < n; j0 += pw) {
       const float* panel = keys_ + (s0 + j0) * p_.width;
-      for_row_tiles(tile_.rows, [&](auto mr, int64_t r0) HEDGEROW_FUNCTOR {
-        constexpr int kRows = decltype(mr)::value;
-        FloatVec sum[kRows];
-        float* HWY_RESTRICT weights = scores_ + r0 * kKeyBlock + j0;
-        const float* HWY_RESTRICT reference = reference_ + r0;
-        multiply_tile<kRows, kTileVecs>(
-            p_.width, q_ + r0 * p_.width, p_.width, 1, panel, pw,
-            [&](int r, int) HEDGEROW_FUNCTOR { return hn::Set(d, -reference[r]); },
-            [&](int r, int j, FloatVec x) HEDGEROW_FUNCTOR {
-              const FloatVec t = hn::Mul(x, hn::Set(d, kLog2e));
-              highest = hn::Max(highest, t);
-              const FloatVec w = exp2_vec(t);
-              hn::StoreU(w, d, weights + r * kKeyBlock + j * lanes);
-              sum[r] = j == 0 ? w : hn::Add(sum[r], w);
-            });
-        HEDGEROW_UNROLL
-        for (int r = 0; r < kRows; r++) {
-          float* HWY_RESTRICT to = sums + (r0 + r) * lanes;
-          hn::StoreU(hn::Add(hn::LoadU(d, to), sum[r]), d, to);
-        }
+      for_row_tiles(tile_.rows, [&](auto mr, int64_t r) HEDGEROW_FUNCTOR {
+        shifted_tile<decltype(mr)::value>(p_.width, q_ + r * p_.width, p_.width, panel, pw,
+                                          reference_ + r, scores_ + r * kKeyBlock + j0, kKeyBlock);
       });
+      for (int64_t r = 0; r < tile_.rows; r++) {
+        float* HWY_RESTRICT row = scores_ + r * kKeyBlock + j0;
+        FloatVec sum = hn::LoadU(d, sums + r * lanes);
+        HEDGEROW_UNROLL
+        for (int j = 0; j < kTileVecs; j++) {
+          const FloatVec x = hn::Mul(hn::LoadU(d, row + j * lanes), hn::Set(d, kLog2e));
+          highest = hn::Max(highest, x);
+          const FloatVec w = exp2_vec(x);
+          hn::StoreU(w, d, row + j * lanes);
+          sum = hn::Add(sum, w);
+        }
+        hn::StoreU(sum, d, sums + r * lanes);
+      }
     }
     if (!(reduce_max(highest) <= kHeadroom)) return false;
     for (int64_t i = 0; i < tile_.rows * lanes; i++) sums_[i] += sums[i];

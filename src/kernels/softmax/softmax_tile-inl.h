@@ -74,6 +74,22 @@ HWY_MAYBE_UNUSED static void mask_row(const Mask& mask, int64_t b, int64_t h, in
   }
 }
 
+// One register tile of C = A B - start[row]: scores relative to their row's reference.
+template <int MR>
+HWY_NOINLINE HWY_MAYBE_UNUSED static void shifted_tile(int64_t depth, const float* HWY_RESTRICT a,
+                                                       int64_t a_row, const float* HWY_RESTRICT b,
+                                                       int64_t b_row,
+                                                       const float* HWY_RESTRICT start,
+                                                       float* HWY_RESTRICT c, int64_t c_row) {
+  const FloatTag d;
+  const int64_t lanes = float_lanes();
+  multiply_tile<MR, kTileVecs>(
+      depth, a, a_row, 1, b, b_row,
+      [=](int r, int) HEDGEROW_FUNCTOR { return hn::Set(d, -start[r]); },
+      [=](int r, int j, FloatVec x)
+          HEDGEROW_FUNCTOR { hn::StoreU(x, d, c + r * c_row + j * lanes); });
+}
+
 // Score plus mask: -inf where the mask excludes, whatever the score is; finite otherwise.
 HWY_INLINE FloatVec add_bias(FloatVec score, FloatVec bias) {
   const FloatTag d;

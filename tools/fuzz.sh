@@ -4,8 +4,8 @@
 #   tools/fuzz.sh BUILD_FOLDER SECONDS
 #
 # A fuzzer starts from the inputs that tools/make_fuzz_corpus.py makes and what earlier runs found
-# (BUILD_FOLDER/corpus/<name>), and from the folder <name>_corpus beside its source, if there is one. A crash leaves its input in
-# BUILD_FOLDER/crashes and fails the run.
+# (BUILD_FOLDER/corpus/<name>), and from the folder <name>_corpus beside its source, where there is
+# one. A crash leaves its input in BUILD_FOLDER/crashes and fails the run.
 set -euo pipefail
 build=$1
 seconds=$2

@@ -1,5 +1,5 @@
-// Hedgerow from C++: softmax attention against torch's own, Hedgehog attention in one call and piece
-// by piece, and a gradient. Prints what it measured; exit status 1 when a figure is wrong.
+// Hedgerow from C++: softmax attention against torch's own, Hedgehog attention in one call and
+// piece by piece, and a gradient. Prints what it measured; exit status 1 when a figure is wrong.
 #include <ATen/ATen.h>
 
 #include <cstdio>
@@ -37,14 +37,15 @@ int main() {
   const auto [first, s, z, m] = hedgerow::ops::hedgehog_attention_state(
       q.narrow(2, 0, half), k.narrow(2, 0, half), v.narrow(2, 0, half), w, w);
   const auto [second, s2, z2, m2] = hedgerow::ops::hedgehog_attention_state(
-      q.narrow(2, half, half), k.narrow(2, half, half), v.narrow(2, half, half), w, w, {}, {}, "exp",
-      {}, s, z, m);
+      q.narrow(2, half, half), k.narrow(2, half, half), v.narrow(2, half, half), w, w, {}, {},
+      "exp", {}, s, z, m);
   fine &= report("Hedgehog attention, two pieces against one", at::cat({first, second}, 2), whole,
                  1e-5);
 
   // Every query's weights sum to one, so that the gradient of sum(out) by v sums to the queries.
   const at::Tensor leaf = v.detach().clone().requires_grad_(true);
   hedgerow::ops::hedgehog_attention(q, k, leaf, w, w).sum().backward();
-  fine &= report("gradient by the values", leaf.grad().sum(2), at::full({B, H, D}, double(T)), 1e-2);
+  fine &=
+      report("gradient by the values", leaf.grad().sum(2), at::full({B, H, D}, double(T)), 1e-2);
   return fine ? 0 : 1;
 }

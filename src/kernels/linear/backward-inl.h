@@ -219,7 +219,8 @@ class HeadBackward {
   // sweep's states.
   void answer(int64_t t, int64_t n) {
     load_query_chunk(t, n, n, false);
-    if (s_.exact() && !(zero_maxima(n) && chunk_.plain_queries(n, s_, refs_))) {
+    const Ahead rows = ahead(p_.dtype, p_.grad_q, b_, h_, t, s_.dim);
+    if (s_.exact() && !(zero_maxima(n) && chunk_.plain_queries(n, s_, refs_, rows))) {
       leave_plain_answer();
       chunk_.exact_queries(0, n, s_, refs_, true);
     }
@@ -256,17 +257,22 @@ class HeadBackward {
       pair_dots(inner_pad_, g_ + at, inner_pad_, v1_ + at, inner_pad_,
                 chunk_.pairs + step * kStep * kStep);
     }
+    const Ahead rows[4] = {chunk_.next_q, chunk_.next_k, next_row(p_.grad_out, t + n),
+                           next_row(p_.out, t + n)};
     for_step_panels(keys_, [&](auto nv, int64_t panel, int64_t col) HEDGEROW_FUNCTOR {
-      query_panel<decltype(nv)::value>(steps, keys_.panel_data(panel), col, width);
+      query_panel<decltype(nv)::value>(steps, keys_.panel_data(panel), col, width,
+                                       panel < 4 ? rows[panel] : Ahead());
     });
     grad_q_.chunk(p_.grad_q, b_, h_, t, n, chunk_.yq, chunk_.fq, d_, chunk_.xq_rows,
                   chunk_.xq_row);
   }
 
   template <int NV>
-  HWY_NOINLINE void query_panel(int64_t steps, float* state, int64_t col, int64_t width) {
+  HWY_NOINLINE void query_panel(int64_t steps, float* state, int64_t col, int64_t width,
+                                const Ahead next) {
     for (int64_t step = 0; step < steps; step++) {
       const int64_t r = step * kStep;
+      for (int64_t i = 0; i < kStep; i++) next.fetch(r + i);
       const float *g = g_ + r * inner_pad_, *v1 = v1_ + r * inner_pad_;
       if (!chunk_.grows[step]) {
         step_panel_tokens<NV, false>(inner_, state, keys_.panel, g, inner_pad_, v1, inner_pad_,
@@ -276,10 +282,15 @@ class HeadBackward {
       }
       for (int64_t i = 0; i < kStep; i++) {
         const int64_t at = (r + i) * width + col;
-        token_panel<NV>(inner_, state, keys_.panel, nullptr, chunk_.scale + at, g + i * inner_pad_,
-                        v1 + i * inner_pad_, chunk_.fk + at, 1.0f, d_ + at);
+        token_panel<NV, Scale::kColumns>(inner_, state, keys_.panel, chunk_.scale + at,
+                                         g + i * inner_pad_, v1 + i * inner_pad_, chunk_.fk + at,
+                                         1.0f, d_ + at);
       }
     }
+  }
+
+  Ahead next_row(const ConstTensor& x, int64_t t) const {
+    return ahead(p_.dtype, x, b_, h_, t, p_.value_dim);
   }
 
   // ---- second sweep: the queries' states -------------------------------------------------------
@@ -292,10 +303,8 @@ class HeadBackward {
   void end_fixed() {
     for (int64_t f = 0; f < s_.padded; f++) rho_[f] = refs_.plain ? 0.0f : -refs_.ref[f];
     add_final_gradients(false);
-    for (int64_t p = 0; p < 1; p++) {  // one panel each: [padded][dv] -> [dv + 1][padded]
-      transpose(s_.padded, p_.value_dim, queries_.data, queries_.panel, queries_t_.data,
-                queries_t_.panel);
-    }
+    transpose(s_.padded, p_.value_dim, queries_.data, queries_.panel, queries_t_.data,
+              queries_t_.panel);  // one panel each; z's row is there already
     plain_ = refs_.plain;
   }
   void add_query_features(int64_t n) {
@@ -403,24 +412,32 @@ class HeadBackward {
       pair_dots(inner_pad_, v1_ + at, inner_pad_, g_ + at, inner_pad_,
                 chunk_.pairs + step * kStep * kStep);
     }
+    const Ahead rows[4] = {chunk_.next_q, chunk_.next_k, next_row(p_.grad_out, t - kChunk),
+                           next_row(p_.out, t - kChunk)};
     for_step_panels(queries_t_, [&](auto nv, int64_t panel, int64_t col) HEDGEROW_FUNCTOR {
-      key_panel<decltype(nv)::value>(steps, queries_t_.panel_data(panel), col, width);
+      key_panel<decltype(nv)::value>(steps, queries_t_.panel_data(panel), col, width,
+                                     panel < 4 ? rows[panel] : Ahead());
     });
     for (int64_t step = 0; step < steps; step++) {
       const int64_t at = step * kStep * width;
       pair_dots(width, chunk_.fk + at, width, chunk_.fq + at, width,
                 chunk_.pairs + step * kStep * kStep);
     }
+    const Ahead written[2] = {ahead(p_.dtype, p_.grad_k, b_, kv_, s, s_.dim),
+                              ahead(p_.dtype, p_.grad_v, b_, kv_, s, p_.value_dim)};
     for_step_panels(queries_, [&](auto nv, int64_t panel, int64_t col) HEDGEROW_FUNCTOR {
-      value_panel<decltype(nv)::value>(steps, queries_.panel_data(panel), col, width);
+      value_panel<decltype(nv)::value>(steps, queries_.panel_data(panel), col, width,
+                                       panel < 2 ? written[panel] : Ahead());
     });
     store_keys(s, n);
   }
 
   template <int NV>
-  HWY_NOINLINE void key_panel(int64_t steps, float* state, int64_t col, int64_t width) {
+  HWY_NOINLINE void key_panel(int64_t steps, float* state, int64_t col, int64_t width,
+                              const Ahead next) {
     for (int64_t step = steps - 1; step >= 0; step--) {
       const int64_t r = step * kStep;
+      for (int64_t i = 0; i < kStep; i++) next.fetch(r + i);
       const float *g = g_ + r * inner_pad_, *v1 = v1_ + r * inner_pad_;
       if (!chunk_.grows[step]) {
         step_panel_tokens<NV, true>(inner_, state, queries_t_.panel, v1, inner_pad_, g, inner_pad_,
@@ -430,16 +447,19 @@ class HeadBackward {
       }
       for (int64_t i = kStep - 1; i >= 0; i--) {
         const int64_t at = (r + i) * width + col;
-        token_panel<NV>(inner_, state, queries_t_.panel, nullptr, chunk_.scale + at,
-                        v1 + i * inner_pad_, g + i * inner_pad_, chunk_.fq + at, 1.0f, d_ + at);
+        token_panel<NV, Scale::kColumns>(inner_, state, queries_t_.panel, chunk_.scale + at,
+                                         v1 + i * inner_pad_, g + i * inner_pad_, chunk_.fq + at,
+                                         1.0f, d_ + at);
       }
     }
   }
 
   template <int NV>
-  HWY_NOINLINE void value_panel(int64_t steps, float* state, int64_t col, int64_t width) {
+  HWY_NOINLINE void value_panel(int64_t steps, float* state, int64_t col, int64_t width,
+                                const Ahead written) {
     for (int64_t step = steps - 1; step >= 0; step--) {
       const int64_t r = step * kStep;
+      for (int64_t i = 0; i < kStep; i++) written.fetch_to_write(r + i);
       const float *fq = chunk_.fq + r * width, *fk = chunk_.fk + r * width;
       const float* g = g_ + r * inner_pad_ + col;
       float* out = dv_rows_ + r * dv_ + col;
@@ -449,8 +469,9 @@ class HeadBackward {
         continue;
       }
       for (int64_t i = kStep - 1; i >= 0; i--) {
-        token_panel<NV>(width, state, queries_.panel, chunk_.scale + (r + i) * width, nullptr,
-                        fk + i * width, fq + i * width, g + i * inner_pad_, 1.0f, out + i * dv_);
+        token_panel<NV, Scale::kRows>(width, state, queries_.panel, chunk_.scale + (r + i) * width,
+                                      fk + i * width, fq + i * width, g + i * inner_pad_, 1.0f,
+                                      out + i * dv_);
       }
     }
   }

@@ -141,6 +141,7 @@ struct Chunk {
   float *scale;        // [64][padded] state factors of tokens that raise references
   float *pairs;        // [16][4][4] weights inside a step
   float *inv, *maximum;  // [64] 1 / normaliser, query maximum
+  Ahead next_q, next_k;  // the next chunk's inputs
   bool grows[kChunk / kStep];
 
   static int64_t floats(const FeatureShape& s, int64_t dv) {
@@ -191,22 +192,25 @@ struct Chunk {
                  int64_t first, int64_t n, const uint8_t* keep, bool again = false) {
     load_features(p.dtype, p.k, s, w, b, kv, first, n, keep, again, xk_copy_, &xk_rows, &xk_row, yk,
                   fk);
+    const int64_t next = again ? first - kChunk : first + n;
+    next_k = ahead(p.dtype, p.k, b, kv, next, s.dim);
   }
   template <typename Call>
   void load_queries(const Call& p, const FeatureShape& s, const MapWeights& w, int64_t b, int64_t h,
                     int64_t first, int64_t n, bool again = false) {
     load_features(p.dtype, p.q, s, w, b, h, first, n, nullptr, again, xq_copy_, &xq_rows, &xq_row,
                   yq, fq);
+    next_q = ahead(p.dtype, p.q, b, h, again ? first - kChunk : first + n, s.dim);
   }
 
   // Plain features of the keys; false when they are too large for that.
   bool plain_keys(int64_t n, const FeatureShape& s, const References& refs, const uint8_t* keep) {
-    if (!refs.plain || !(plain_features(n, s, yk, fk) <= kPlainBound)) return false;
+    if (!refs.plain || !(plain_features(n, s, yk, fk, next_k) <= kPlainBound)) return false;
     zero_rows(n, s, keep);
     return true;
   }
-  bool plain_queries(int64_t n, const FeatureShape& s, const References& refs) {
-    return refs.plain && plain_features(n, s, yq, fq) <= kPlainBound;
+  bool plain_queries(int64_t n, const FeatureShape& s, const References& refs, Ahead out = {}) {
+    return refs.plain && plain_features(n, s, yq, fq, next_q, out) <= kPlainBound;
   }
 
   // Maxima (unless `maximum` has them: `saved`) and relative features of queries [from, to).

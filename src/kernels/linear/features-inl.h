@@ -44,9 +44,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Tokens per chunk: features, values and state of one chunk stay in L2 beside the weights.
 inline constexpr int64_t kChunk = 64;
-// Plain features 2^y and 2^-y are used while all |y| stay below this (30 in natural units): then
-// every product and sum of them is far from overflow and underflow.
-inline constexpr float kPlainBound = 43.0f;
+// Plain features 2^y and 2^-y are used while all |y| stay below this (21 in natural units): then
+// sums of T 2^60 and their reciprocals times a small gradient are still normal numbers.
+inline constexpr float kPlainBound = 30.0f;
 // A reference is raised when a key exceeds it by this much, so that relative features stay below
 // 2^20 and a sum of T of them below 2^20 T.
 inline constexpr float kSlack = 20.0f;
@@ -138,6 +138,17 @@ HWY_INLINE FloatVec small_exp2(FloatVec x) {
 #endif
 }
 
+// 2^x for x <= 126, 0 from -126 down.
+HWY_INLINE FloatVec bounded_exp2(FloatVec x) {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  return small_exp2(x);  // its scaling by a power of 2 saturates
+#else
+  const FloatTag d;
+  const FloatVec lowest = hn::Set(d, -126.0f);
+  return hn::IfThenElseZero(hn::Gt(x, lowest), small_exp2(hn::Max(x, lowest)));
+#endif
+}
+
 // 1 / x for x in [2^-44, 2^44], within 2 ULP.
 HWY_INLINE FloatVec small_reciprocal(FloatVec x) {
   const FloatTag d;
@@ -160,14 +171,43 @@ HWY_INLINE void zero_pads(int64_t n, const FeatureShape& s, float* f) {
   }
 }
 
+// Rows that will be needed soon and lie too far apart for the hardware to foresee them.
+struct Ahead {
+  uintptr_t data = 0;  // may lie outside its tensor: nothing is read
+  int64_t stride = 0, bytes = 0;  // of a row
+  HWY_INLINE void fetch(int64_t r) const {
+    for (int64_t i = 0; i < bytes; i += 64) {
+      __builtin_prefetch(reinterpret_cast<const void*>(data + r * stride + i), 0, 2);
+    }
+  }
+  HWY_INLINE void fetch_to_write(int64_t r) const {
+    for (int64_t i = 0; i < bytes; i += 64) {
+      __builtin_prefetch(reinterpret_cast<const void*>(data + r * stride + i), 1);
+    }
+  }
+};
+
+template <typename Tensor>
+HWY_INLINE Ahead ahead(DType dtype, const Tensor& x, int64_t b, int64_t h, int64_t row,
+                       int64_t width) {
+  const int64_t bytes = element_bytes(dtype);
+  const int64_t at = b * x.batch_stride + h * x.head_stride + row * x.row_stride;
+  return Ahead{reinterpret_cast<uintptr_t>(x.data) + at * bytes, x.row_stride * bytes,
+               width * bytes};
+}
+
 // f [n][padded] = [2^y, 2^-y]; returns max |y|: above kPlainBound f is garbage.
 HWY_NOINLINE HWY_MAYBE_UNUSED static float plain_features(int64_t n, const FeatureShape& s,
                                                           const float* HWY_RESTRICT y,
-                                                          float* HWY_RESTRICT f) {
+                                                          float* HWY_RESTRICT f,
+                                                          const Ahead reads = {},
+                                                          const Ahead writes = {}) {
   const FloatTag d;
   const int64_t lanes = float_lanes(), half = s.half_pad;
   FloatVec top = hn::Zero(d);
   for (int64_t r = 0; r < n; r++) {
+    reads.fetch(r);
+    writes.fetch_to_write(r);
     for (int64_t e = 0; e < half; e += lanes) {
       const FloatVec v = hn::LoadU(d, y + r * half + e);
       top = hn::Max(top, hn::Abs(v));
@@ -210,7 +250,7 @@ HWY_NOINLINE HWY_MAYBE_UNUSED static void relative_features(
     const FloatVec by = hn::Set(d, shift ? shift[r] : 0.0f), sg = hn::Set(d, sign);
     for (int64_t i = 0; i < s.padded; i += lanes) {
       const FloatVec e = hn::MulAdd(sg, hn::LoadU(d, ref + i), hn::LoadU(d, x + r * s.padded + i));
-      hn::StoreU(exp2_vec(hn::Add(e, by)), d, out + i);
+      hn::StoreU(bounded_exp2(hn::Add(e, by)), d, out + i);
     }
   }
   zero_pads(n, s, f);
@@ -249,7 +289,7 @@ HWY_INLINE void raise_references(int64_t n, const FeatureShape& s, const float* 
     for (int64_t r = 1; r < n; r++) top = hn::Max(top, hn::LoadU(d, x + r * s.padded + i));
     const FloatVec now = hn::IfThenElse(hn::Gt(top, hn::Add(old, hn::Set(d, kSlack))), top, old);
     hn::StoreU(now, d, ref + i);
-    hn::StoreU(exp2_vec(hn::Sub(old, now)), d, scale + i);
+    hn::StoreU(bounded_exp2(hn::Sub(old, now)), d, scale + i);
   }
 }
 

@@ -181,6 +181,12 @@ class HeadForward {
       const int64_t r = step * kStep;
       const float* fq = chunk_.fq + r * width;
       const float* fk = chunk_.fk + r * width;
+      for (int64_t i = 2 * kStep; i < 3 * kStep; i++) {  // values and output rows two steps on
+        for (int64_t j = 0; j < NV; j++) {
+          __builtin_prefetch(v + (r + i) * chunk_.v_row + j * float_lanes());
+          __builtin_prefetch(out + (r + i) * out_row + j * float_lanes(), 1);
+        }
+      }
       if (!chunk_.grows[step]) {
         step_panel_tokens<NV, false>(width, state, state_.panel, fq, width, fk, width,
                                      v + r * chunk_.v_row, chunk_.v_row, chunk_.pairs + r * kStep,
@@ -188,9 +194,10 @@ class HeadForward {
         continue;
       }
       for (int64_t i = 0; i < kStep; i++) {
-        token_panel<NV>(width, state, state_.panel, chunk_.scale + (r + i) * width, nullptr,
-                        fq + i * width, fk + i * width, v + (r + i) * chunk_.v_row,
-                        chunk_.inv[r + i], out + (r + i) * out_row);
+        token_panel<NV, Scale::kRows>(width, state, state_.panel, chunk_.scale + (r + i) * width,
+                                      fq + i * width, fk + i * width,
+                                      v + (r + i) * chunk_.v_row, chunk_.inv[r + i],
+                                      out + (r + i) * out_row);
       }
     }
   }

@@ -13,14 +13,17 @@ namespace HWY_NAMESPACE {
 
 void run_forward(const ForwardCall& p) {
   const FeatureShape s = feature_shape(p.given, p.map, p.dim, p.width);
-  const int64_t group = p.kv_heads ? p.heads / p.kv_heads : 0;
-  parallel_for(p.batch * p.kv_heads, [&](int64_t task, int64_t) {
+  if (p.kv_heads == 0) return;
+  // Where the final state replaces the initial one, the heads of a group are one task and run in
+  // reverse: the first, whose state goes out, is the last to read it.
+  const bool in_place = p.s_in != nullptr && (p.s_out == p.s_in || p.z_out == p.z_in ||
+                                              (p.m_in != nullptr && p.m_out == p.m_in));
+  const int64_t group = in_place ? p.heads / p.kv_heads : 1;
+  parallel_for(p.batch * p.heads / group, [&](int64_t task, int64_t) {
     Arena arena(HeadForward::floats(p, s));
     HeadForward head(p, s, arena);
-    // Heads of a group in reverse: the first, whose state goes out, is the last to read s_in.
-    for (int64_t g = group - 1; g >= 0; g--) {
-      head.run(task / p.kv_heads, task % p.kv_heads * group + g);
-    }
+    const int64_t last = task * group + group - 1;  // of all heads of all sequences
+    for (int64_t i = last; i > last - group; i--) head.run(i / p.heads, i % p.heads);
   });
 }
 

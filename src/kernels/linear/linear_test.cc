@@ -75,25 +75,27 @@ void check_forward(const Case& c) {
   expect_same_state(c, in, got, want);
 }
 
-// Sum of the magnitudes of a gradient's terms, from the reference: what its rounding scales with.
+// Errors scale with the largest entry, or, where terms cancel (one visible key: g.v + c = 0), with
+// the terms, of which `floor` is the size.
 void expect_gradients(const Case& c, const Inputs& in, const Outputs& got, const Outputs& want) {
   const double rounding = c.dtype == DType::kBFloat16 ? 8 * kBFloat16Eps : 0;
-  const double error = 32 * weight_error(c, in) + rounding;
+  const double error = 8 * weight_error(c, in) + rounding;
+  const double floor = 0.1;
   const std::string where = c.name + " " + simd_target() + " ";
-  expect_near(got.dq, want.dq, error * std::max(want.dq.max_abs(), 1e-2), where + "dq");
-  expect_near(got.dk, want.dk, error * std::max(want.dk.max_abs(), 1e-2), where + "dk");
-  expect_near(got.dv, want.dv, error * std::max(want.dv.max_abs(), 1e-2), where + "dv");
+  expect_near(got.dq, want.dq, error * std::max(want.dq.max_abs(), floor), where + "dq");
+  expect_near(got.dk, want.dk, error * std::max(want.dk.max_abs(), floor), where + "dk");
+  expect_near(got.dv, want.dv, error * std::max(want.dv.max_abs(), floor), where + "dv");
   if (!c.given) {
-    expect_near(got.dwq, want.dwq, error * std::max(want.dwq.max_abs(), 1e-2), where + "dwq");
-    expect_near(got.dwk, want.dwk, error * std::max(want.dwk.max_abs(), 1e-2), where + "dwk");
+    expect_near(got.dwq, want.dwq, error * std::max(want.dwq.max_abs(), floor), where + "dwq");
+    expect_near(got.dwk, want.dwk, error * std::max(want.dwk.max_abs(), floor), where + "dwk");
   }
   if (!c.given && c.bias) {
-    expect_near(got.dbq, want.dbq, error * std::max(want.dbq.max_abs(), 1e-2), where + "dbq");
-    expect_near(got.dbk, want.dbk, error * std::max(want.dbk.max_abs(), 1e-2), where + "dbk");
+    expect_near(got.dbq, want.dbq, error * std::max(want.dbq.max_abs(), floor), where + "dbq");
+    expect_near(got.dbk, want.dbk, error * std::max(want.dbk.max_abs(), floor), where + "dbk");
   }
   if (c.state) {
-    expect_near(got.ds, want.ds, error * std::max(want.ds.max_abs(), 1e-2), where + "ds");
-    expect_near(got.dz, want.dz, error * std::max(want.dz.max_abs(), 1e-2), where + "dz");
+    expect_near(got.ds, want.ds, error * std::max(want.ds.max_abs(), floor), where + "ds");
+    expect_near(got.dz, want.dz, error * std::max(want.dz.max_abs(), floor), where + "dz");
   }
 }
 
@@ -104,10 +106,8 @@ void check_backward(const Case& c) {
     forward(c, in, want, true);
     backward(c, in, want, true, with_final);
     forward(c, in, got, false);
-    got.m = Array(got.m);
     backward(c, in, got, false, with_final);
     // gradients of the final state are relative to m_out, of which there are many valid ones
-    Outputs same = got;
     if (with_final) {
       want.m = got.m;
       backward(c, in, want, true, with_final);

@@ -131,13 +131,15 @@ HWY_INLINE void step_panel_tokens(int64_t rows, float* HWY_RESTRICT state, int64
   }
 }
 
-// One token on a panel: S = S * scale + add x col, then out = read . S, times factor. scale is per
-// row (row_scale) or per column (col_scale); either may be null.
-template <int NV>
+// What a token multiplies the state by before it enters: a factor per row, or one per column.
+enum class Scale { kRows, kColumns };
+
+// One token on a panel: S = S * scale + add x col, then out = read . S, times factor.
+template <int NV, Scale kScale>
 HWY_INLINE void token_panel(int64_t rows, float* HWY_RESTRICT state, int64_t panel,
-                            const float* row_scale, const float* col_scale,
-                            const float* HWY_RESTRICT read, const float* HWY_RESTRICT add,
-                            const float* HWY_RESTRICT col, float factor, float* HWY_RESTRICT out) {
+                            const float* HWY_RESTRICT scale, const float* HWY_RESTRICT read,
+                            const float* HWY_RESTRICT add, const float* HWY_RESTRICT col,
+                            float factor, float* HWY_RESTRICT out) {
   const FloatTag d;
   const int64_t lanes = float_lanes();
   FloatVec o[NV], c[NV], by[NV];
@@ -145,16 +147,16 @@ HWY_INLINE void token_panel(int64_t rows, float* HWY_RESTRICT state, int64_t pan
   for (int j = 0; j < NV; j++) {
     o[j] = hn::Zero(d);
     c[j] = hn::LoadU(d, col + j * lanes);
-    by[j] = col_scale ? hn::LoadU(d, col_scale + j * lanes) : hn::Set(d, 1.0f);
+    if (kScale == Scale::kColumns) by[j] = hn::LoadU(d, scale + j * lanes);
   }
   for (int64_t r = 0; r < rows; r++) {
     float* HWY_RESTRICT row = state + r * panel;
     const FloatVec a = hn::Set(d, add[r]), q = hn::Set(d, read[r]);
-    const FloatVec scale = hn::Set(d, row_scale ? row_scale[r] : 1.0f);
     HEDGEROW_UNROLL
     for (int j = 0; j < NV; j++) {
-      FloatVec s = hn::Mul(hn::Mul(hn::LoadU(d, row + j * lanes), scale), by[j]);
-      s = hn::MulAdd(a, c[j], s);
+      const FloatVec factor_of = kScale == Scale::kRows ? hn::Set(d, scale[r]) : by[j];
+      const FloatVec s =
+          hn::MulAdd(a, c[j], hn::Mul(hn::LoadU(d, row + j * lanes), factor_of));
       hn::StoreU(s, d, row + j * lanes);
       o[j] = hn::MulAdd(q, s, o[j]);
     }

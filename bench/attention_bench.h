@@ -22,7 +22,7 @@ struct AttentionBenchConfig {
   std::string map = "exp";   // of hedgehog
   int64_t rounds = 7;
   double min_seconds = 0.02;
-  int64_t best_of = 1;       // whole measurements; the one with the lowest ratio is kept
+  int64_t best_of = 1;             // whole measurements; the one with the lowest ratio is kept
   int64_t max_sdpa_length = 8192;  // longer rows time ours alone
   bool memory = true;
 };
@@ -34,8 +34,8 @@ struct AttentionBenchRow {
   std::optional<double> sdpa_seconds;  // scaled_dot_product_attention, same mask and step
   double gflops = 0;                   // products that the scheme executes, causal counted half
   double percent_of_peak = 0;          // of the float32 multiply-add peak of the threads in use
-  double error = 0;                    // worst relative error against float64, checked before timing
-  int64_t peak_bytes = -1;       // -1: not measured
+  double error = 0;         // worst relative error against float64, checked before timing
+  int64_t peak_bytes = -1;  // -1: not measured
   int64_t sdpa_peak_bytes = -1;
   std::optional<double> ratio() const {
     if (!sdpa_seconds) return std::nullopt;

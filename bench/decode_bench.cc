@@ -11,8 +11,12 @@
 namespace hedgerow::bench {
 namespace {
 
-kernels::ConstTensor read_view(const at::Tensor& t) { return {t.const_data_ptr(), t.stride(0), t.stride(1), t.stride(2)}; }
-kernels::MutTensor write_view(const at::Tensor& t) { return {t.mutable_data_ptr(), t.stride(0), t.stride(1), t.stride(2)}; }
+kernels::ConstTensor read_view(const at::Tensor& t) {
+  return {t.const_data_ptr(), t.stride(0), t.stride(1), t.stride(2)};
+}
+kernels::MutTensor write_view(const at::Tensor& t) {
+  return {t.mutable_data_ptr(), t.stride(0), t.stride(1), t.stride(2)};
+}
 
 struct Token {
   at::Tensor q, k, v, wq, wk, s, z, m, out;
@@ -20,7 +24,9 @@ struct Token {
   explicit Token(const AttentionBenchConfig& config) {
     auto generator = at::detail::createCPUGenerator(7);
     const int64_t B = config.batch, H = config.heads, D = config.head_dim;
-    auto normal = [&](std::vector<int64_t> shape) { return at::randn(shape, generator, at::kFloat); };
+    auto normal = [&](std::vector<int64_t> shape) {
+      return at::randn(shape, generator, at::kFloat);
+    };
     q = normal({B, H, 1, D});
     k = normal({B, H, 1, D});
     v = normal({B, H, 1, D});
@@ -57,14 +63,19 @@ void check(const AttentionBenchConfig& config) {
   const kernels::HedgehogStep p = kernel.params();
   kernels::hedgehog_attention_step(p);
   const double first = (kernel.out - kernel.v).abs().max().item<double>();
-  if (!(first <= 1e-5)) throw Failure(concat("bench: wrong result, nothing timed: decode is ", first, " from its value"));
+  if (!(first <= 1e-5))
+    throw Failure(
+        concat("bench: wrong result, nothing timed: decode is ", first, " from its value"));
   kernel.v.mul_(-2);
   kernels::hedgehog_attention_step(p);
   const auto one = ops::hedgehog_attention_state(op.q, op.k, op.v, op.wq, op.wk);
-  auto [out, s, z, m] = ops::hedgehog_attention_state(op.q, op.k, op.v * -2, op.wq, op.wk, {}, {}, "exp", {},
-                                                      std::get<1>(one), std::get<2>(one), std::get<3>(one));
+  auto [out, s, z, m] =
+      ops::hedgehog_attention_state(op.q, op.k, op.v * -2, op.wq, op.wk, {}, {}, "exp", {},
+                                    std::get<1>(one), std::get<2>(one), std::get<3>(one));
   const double second = (kernel.out - out).abs().max().item<double>();
-  if (!(second <= 1e-5)) throw Failure(concat("bench: wrong result, nothing timed: decode is ", second, " from two calls"));
+  if (!(second <= 1e-5))
+    throw Failure(
+        concat("bench: wrong result, nothing timed: decode is ", second, " from two calls"));
 }
 
 }  // namespace
@@ -78,7 +89,10 @@ DecodeBenchRow bench_decode(const AttentionBenchConfig& config) {
   row.head_dim = config.head_dim;
   const std::vector<double> s = median_seconds(
       {{"kernel", [&] { kernels::hedgehog_attention_step(p); }},
-       {"operator", [&] { ops::hedgehog_step_(op.q, op.k, op.v, op.wq, op.wk, {}, {}, "exp", op.s, op.z, op.m); }}},
+       {"operator",
+        [&] {
+          ops::hedgehog_step_(op.q, op.k, op.v, op.wq, op.wk, {}, {}, "exp", op.s, op.z, op.m);
+        }}},
       config.rounds, config.min_seconds);
   row.kernel_seconds = s[0];
   row.operator_seconds = s[1];

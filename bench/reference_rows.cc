@@ -21,13 +21,16 @@ at::Tensor exp_map_logits(const at::Tensor& yq, const at::Tensor& yk) {
 }  // namespace
 
 RowReference::RowReference(const RowProblem& problem) : problem_(problem) {
-  HEDGEROW_CHECK(problem.map.empty() || problem.map == "exp", "bench: a reference exists for the exp map; got ", problem.map);
-  const int64_t T = problem.q.size(2), S = problem.k.size(2), H = problem.q.size(1), D = problem.q.size(3);
+  HEDGEROW_CHECK(problem.map.empty() || problem.map == "exp",
+                 "bench: a reference exists for the exp map; got ", problem.map);
+  const int64_t T = problem.q.size(2), S = problem.k.size(2), H = problem.q.size(1),
+                D = problem.q.size(3);
   const int64_t R = std::clamp<int64_t>(131072 / std::max<int64_t>(T, 1), 2, 16);
   rows_ = at::linspace(0, static_cast<double>(T - 1), std::min(R, T), at::kDouble).to(at::kLong);
 
   std::vector<at::Tensor> x;
-  for (const at::Tensor& t : {problem.q.index_select(2, rows_), problem.k, problem.v, problem.wq, problem.wk})
+  for (const at::Tensor& t :
+       {problem.q.index_select(2, rows_), problem.k, problem.v, problem.wq, problem.wk})
     x.push_back(t.to(at::kDouble).detach().requires_grad_(x.size() < num_inputs()));
   const at::Tensor hidden = at::arange(S).unsqueeze(0) > rows_.unsqueeze(1) + (S - T);  // [R,S]
   std::vector<at::Tensor> heads;
@@ -42,7 +45,8 @@ RowReference::RowReference(const RowProblem& problem) : problem_(problem) {
       logits = exp_map_logits(q, k);
     }
     largest = std::max(largest, logits.abs().max().item<double>());
-    if (problem.causal) logits = logits.masked_fill(hidden, -std::numeric_limits<double>::infinity());
+    if (problem.causal)
+      logits = logits.masked_fill(hidden, -std::numeric_limits<double>::infinity());
     heads.push_back(at::matmul(at::softmax(logits, -1), x[2].select(1, h)));
   }
   const at::Tensor out = at::stack(heads, 1);  // [B,H,R,Dv]

@@ -11,11 +11,11 @@
 namespace hedgerow::bench {
 
 struct RowProblem {
-  at::Tensor q, k, v;    // [B,H,T,D], float32
-  at::Tensor wq, wk;     // [H,D,D] of the feature map
-  at::Tensor grad_out;   // [B,H,T,Dv]
+  at::Tensor q, k, v;   // [B,H,T,D], float32
+  at::Tensor wq, wk;    // [H,D,D] of the feature map
+  at::Tensor grad_out;  // [B,H,T,Dv]
   bool causal = false;
-  std::string map;       // "" = softmax attention, "exp" = Hedgehog's
+  std::string map;  // "" = softmax attention, "exp" = Hedgehog's
 };
 
 class RowReference {
@@ -23,7 +23,7 @@ class RowReference {
   // Samples up to 16 queries, fewer for long sequences, always the first and the last.
   explicit RowReference(const RowProblem& problem);
 
-  const at::Tensor& rows() const { return rows_; }   // int64 [R]
+  const at::Tensor& rows() const { return rows_; }  // int64 [R]
   size_t num_inputs() const { return problem_.map.empty() ? 3 : 5; }
 
   // got[0] is the output at the rows; got[1..] (may be missing) the gradients of sum(out * grad_out

@@ -31,7 +31,8 @@ inline std::vector<c10::OperatorName> registered_operators() {
   std::vector<c10::OperatorName> names;
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames())
     if (name.name.rfind("hedgerow::", 0) == 0) names.push_back(name);
-  std::sort(names.begin(), names.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  std::sort(names.begin(), names.end(),
+            [](const auto& a, const auto& b) { return a.name < b.name; });
   return names;
 }
 
@@ -48,7 +49,8 @@ inline Complaints check_registration(const c10::OperatorHandle& op) {
   using c10::DispatchKey;
   for (const DispatchKey key : {DispatchKey::CPU, DispatchKey::Meta, DispatchKey::Autograd,
                                 DispatchKey::CompositeExplicitAutograd})
-    if (!op.hasKernelForDispatchKey(key)) bad.push_back(std::string("has no kernel for ") + c10::toString(key));
+    if (!op.hasKernelForDispatchKey(key))
+      bad.push_back(std::string("has no kernel for ") + c10::toString(key));
   return bad;
 }
 
@@ -65,7 +67,8 @@ inline Tensors call(const c10::OperatorHandle& op, torch::jit::Stack stack) {
   Tensors written;
   const auto& arguments = op.schema().arguments();
   for (size_t i = 0; i < arguments.size(); i++)
-    if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite()) written.push_back(stack[i].toTensor());
+    if (arguments[i].alias_info() && arguments[i].alias_info()->isWrite())
+      written.push_back(stack[i].toTensor());
   op.callBoxed(stack);
   Tensors out;
   for (const c10::IValue& x : stack) out.push_back(x.toTensor());
@@ -99,23 +102,26 @@ inline double unit_roundoff(at::ScalarType dtype) {
 inline std::string compare(const at::Tensor& got, const at::Tensor& want, double tolerance) {
   std::ostringstream text;
   if (got.sizes() != want.sizes() || got.scalar_type() != want.scalar_type()) {
-    text << "is " << got.scalar_type() << got.sizes() << ", expected " << want.scalar_type() << want.sizes();
+    text << "is " << got.scalar_type() << got.sizes() << ", expected " << want.scalar_type()
+         << want.sizes();
     return text.str();
   }
   if (got.numel() == 0) return "";
   const at::Tensor a = got.detach().to(at::kDouble), b = want.detach().to(at::kDouble);
   const at::Tensor finite = b.masked_fill(at::isfinite(b).logical_not(), 0);
   const double limit = tolerance * std::max(1.0, finite.abs().max().item<double>());
-  const at::Tensor wrong = (a != b).logical_and((a - b).abs().le(limit).logical_not());  // NaN is wrong
+  const at::Tensor wrong =
+      (a != b).logical_and((a - b).abs().le(limit).logical_not());  // NaN is wrong
   const int64_t count = wrong.sum().item<int64_t>();
   if (count == 0) return "";
   text << count << " of " << got.numel() << " entries off, largest difference "
-       << (a - b).abs().masked_fill(wrong.logical_not(), 0).max().item<double>() << ", allowed " << limit;
+       << (a - b).abs().masked_fill(wrong.logical_not(), 0).max().item<double>() << ", allowed "
+       << limit;
   return text.str();
 }
 
-inline void compare_all(const std::string& what, const Tensors& got, const Tensors& want, double tolerance,
-                        Complaints& bad) {
+inline void compare_all(const std::string& what, const Tensors& got, const Tensors& want,
+                        double tolerance, Complaints& bad) {
   if (got.size() != want.size()) return bad.push_back(what + ": number of results differs");
   for (size_t i = 0; i < got.size(); i++) {
     const std::string complaint = compare(got[i], want[i], tolerance);
@@ -129,21 +135,23 @@ inline Sizes fitted(Sizes n, const OperatorSamples& row) {
   return n;
 }
 
-// Sums run over at most a few hundred terms here: k * eps * sqrt(n), doubled for two implementations.
+// Sums run over at most a few hundred terms here: k * eps * sqrt(n), doubled for two
+// implementations.
 inline double tolerance_of(at::ScalarType dtype) { return 2 * 8 * unit_roundoff(dtype) * 16; }
 
 // Meta gives the shapes and dtypes of CPU.
-inline void check_meta(const c10::OperatorHandle& op, const torch::jit::Stack& stack, const Tensors& cpu,
-                       Complaints& bad) {
-  const Tensors meta = call(op, map_tensors(stack, [](const at::Tensor& t) { return t.to(at::kMeta); }));
+inline void check_meta(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
+                       const Tensors& cpu, Complaints& bad) {
+  const Tensors meta =
+      call(op, map_tensors(stack, [](const at::Tensor& t) { return t.to(at::kMeta); }));
   for (size_t i = 0; i < cpu.size(); i++)
     if (meta[i].sizes() != cpu[i].sizes() || meta[i].scalar_type() != cpu[i].scalar_type())
       bad.push_back("Meta: result " + std::to_string(i) + " " + compare(meta[i], cpu[i], 0));
 }
 
 // CPU, Meta, composite, strided inputs, for one sample of one operator.
-inline Complaints check_values(const c10::OperatorHandle& op, const OperatorSamples& row, const Sample& sample,
-                               const Sizes& sizes, at::ScalarType dtype) {
+inline Complaints check_values(const c10::OperatorHandle& op, const OperatorSamples& row,
+                               const Sample& sample, const Sizes& sizes, at::ScalarType dtype) {
   at::NoGradGuard no_grad;
   Complaints bad;
   const torch::jit::Stack stack = sample.build(fitted(sizes, row), dtype);
@@ -172,7 +180,8 @@ inline at::Tensor weighted_sum(const Tensors& results) {
   for (size_t i = 0; i < results.size(); i++) {
     if (!results[i].requires_grad()) continue;
     const at::Tensor term =
-        (results[i].to(at::kDouble) * samples::random(results[i].sizes(), at::kDouble, 40 + i)).sum();
+        (results[i].to(at::kDouble) * samples::random(results[i].sizes(), at::kDouble, 40 + i))
+            .sum();
     total = total.defined() ? total + term : term;
   }
   return total;
@@ -184,7 +193,8 @@ struct Gradients {
   Tensors of_inputs;  // undefined where an input takes no gradient
 };
 
-inline Gradients gradients(const c10::OperatorHandle& op, const OperatorSamples& row, const torch::jit::Stack& given) {
+inline Gradients gradients(const c10::OperatorHandle& op, const OperatorSamples& row,
+                           const torch::jit::Stack& given) {
   Gradients out;
   const torch::jit::Stack stack = map_tensors(given, [](const at::Tensor& t) {
     return t.is_floating_point() ? t.detach().clone().requires_grad_(true) : t;
@@ -203,10 +213,10 @@ inline Gradients gradients(const c10::OperatorHandle& op, const OperatorSamples&
   return out;
 }
 
-// Gradients of the fused path are those of the composite form, or are refused with a text that names
-// the operator. `_backward` operators: these are second derivatives.
-inline Complaints check_gradients(const c10::OperatorHandle& op, const OperatorSamples& row, const Sample& sample,
-                                  at::ScalarType dtype) {
+// Gradients of the fused path are those of the composite form, or are refused with a text that
+// names the operator. `_backward` operators: these are second derivatives.
+inline Complaints check_gradients(const c10::OperatorHandle& op, const OperatorSamples& row,
+                                  const Sample& sample, at::ScalarType dtype) {
   Complaints bad;
   const torch::jit::Stack stack = sample.build(fitted(Sizes(), row), dtype);
   Gradients fast, composite;
@@ -219,7 +229,8 @@ inline Complaints check_gradients(const c10::OperatorHandle& op, const OperatorS
     composite = gradients(op, row, stack);
   }
   if (fast.refused) {
-    if (fast.text.find(row.op) == std::string::npos) bad.push_back("gradient: refused without its name: " + fast.text);
+    if (fast.text.find(row.op) == std::string::npos)
+      bad.push_back("gradient: refused without its name: " + fast.text);
     return bad;
   }
   if (fast.of_inputs.empty()) return {"gradient: no result requires one, and none was refused"};

@@ -49,13 +49,18 @@ using c10::IValue;
 using torch::jit::Stack;
 
 // Values depend on shape and seed alone.
-inline at::Tensor random(at::IntArrayRef shape, at::ScalarType dtype, uint64_t seed, double scale = 1.0) {
+inline at::Tensor random(at::IntArrayRef shape, at::ScalarType dtype, uint64_t seed,
+                         double scale = 1.0) {
   at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   return at::randn(shape, generator, at::TensorOptions().dtype(at::kDouble)).mul(scale).to(dtype);
 }
-inline at::ScalarType state_dtype(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
+inline at::ScalarType state_dtype(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
 
-inline at::Tensor bool_mask(at::IntArrayRef shape, uint64_t seed) { return random(shape, at::kDouble, seed) > -0.7; }
+inline at::Tensor bool_mask(at::IntArrayRef shape, uint64_t seed) {
+  return random(shape, at::kDouble, seed) > -0.7;
+}
 // A tenth of the entries is -inf.
 inline at::Tensor float_mask(at::IntArrayRef shape, at::ScalarType dtype, uint64_t seed) {
   const at::Tensor t = random(shape, at::kDouble, seed);
@@ -100,13 +105,28 @@ struct SoftmaxTail {
   IValue seed = none();
 };
 
-inline std::vector<std::pair<std::string, std::function<SoftmaxTail(const Sizes&, at::ScalarType)>>> softmax_tails() {
+inline std::vector<std::pair<std::string, std::function<SoftmaxTail(const Sizes&, at::ScalarType)>>>
+softmax_tails() {
   return {{"plain", [](auto&, auto) { return SoftmaxTail{}; }},
-          {"causal", [](auto&, auto) { return SoftmaxTail{none(), true}; }},
-          {"bool", [](const Sizes& n, auto) { return SoftmaxTail{bool_mask({n.B, 1, 1, n.S}, 11)}; }},
-          {"rows", [](const Sizes& n, auto) { return SoftmaxTail{bool_mask({n.T, 1}, 12), true, 0.3}; }},
-          {"bias", [](const Sizes& n, auto d) { return SoftmaxTail{float_mask({n.H, n.T, n.S}, d, 13), true}; }},
-          {"dropout", [](auto&, auto) { return SoftmaxTail{none(), false, none(), 0.3, int64_t{5}}; }}};
+          {"causal",
+           [](auto&, auto) {
+             return SoftmaxTail{none(), true};
+           }},
+          {"bool",
+           [](const Sizes& n, auto) {
+             return SoftmaxTail{bool_mask({n.B, 1, 1, n.S}, 11)};
+           }},
+          {"rows",
+           [](const Sizes& n, auto) {
+             return SoftmaxTail{bool_mask({n.T, 1}, 12), true, 0.3};
+           }},
+          {"bias",
+           [](const Sizes& n, auto d) {
+             return SoftmaxTail{float_mask({n.H, n.T, n.S}, d, 13), true};
+           }},
+          {"dropout", [](auto&, auto) {
+             return SoftmaxTail{none(), false, none(), 0.3, int64_t{5}};
+           }}};
 }
 
 inline std::vector<Sample> softmax_public() {
@@ -127,11 +147,22 @@ inline std::vector<Sample> softmax_backward() {
                      const Qkv x = qkv(n, d);
                      const SoftmaxTail t = tail(n, d);
                      const auto [o, lse] = ops::softmax_attention_forward(
-                         x.q, x.k, x.v, t.mask.toOptional<at::Tensor>(), t.causal, t.scale.toOptional<double>(),
-                         t.dropout, t.seed.toOptional<int64_t>());
-                     const bool mask_grad = t.mask.isTensor() && t.mask.toTensor().is_floating_point();
-                     return {random({n.B, n.H, n.T, n.Dv}, d, 14), x.q, x.k, x.v, o, lse, t.mask, t.causal, t.scale,
-                             t.dropout, t.seed, mask_grad};
+                         x.q, x.k, x.v, t.mask.toOptional<at::Tensor>(), t.causal,
+                         t.scale.toOptional<double>(), t.dropout, t.seed.toOptional<int64_t>());
+                     const bool mask_grad =
+                         t.mask.isTensor() && t.mask.toTensor().is_floating_point();
+                     return {random({n.B, n.H, n.T, n.Dv}, d, 14),
+                             x.q,
+                             x.k,
+                             x.v,
+                             o,
+                             lse,
+                             t.mask,
+                             t.causal,
+                             t.scale,
+                             t.dropout,
+                             t.seed,
+                             mask_grad};
                    }});
   return out;
 }
@@ -140,11 +171,12 @@ inline std::vector<Sample> linear_public() {
   std::vector<Sample> out;
   for (const bool causal : {false, true})
     for (const bool masked : {false, true})
-      out.push_back({std::string(causal ? "causal" : "full") + (masked ? " masked" : ""),
-                     [=](const Sizes& n, at::ScalarType d) -> Stack {
-                       const Qkv x = features(n, d);
-                       return {x.q, x.k, x.v, masked ? IValue(bool_mask({n.B, n.S}, 15)) : none(), causal};
-                     }});
+      out.push_back(
+          {std::string(causal ? "causal" : "full") + (masked ? " masked" : ""),
+           [=](const Sizes& n, at::ScalarType d) -> Stack {
+             const Qkv x = features(n, d);
+             return {x.q, x.k, x.v, masked ? IValue(bool_mask({n.B, n.S}, 15)) : none(), causal};
+           }});
   return out;
 }
 
@@ -154,8 +186,12 @@ inline std::vector<Sample> linear_state() {
     out.push_back({given ? "continued" : "started", [=](const Sizes& n, at::ScalarType d) -> Stack {
                      const Qkv x = features(n, d);
                      const State t = state(n, d, n.D);
-                     return {x.q, x.k, x.v, given ? IValue(bool_mask({n.B, n.S}, 15)) : none(),
-                             given ? IValue(t.s) : none(), given ? IValue(t.z) : none()};
+                     return {x.q,
+                             x.k,
+                             x.v,
+                             given ? IValue(bool_mask({n.B, n.S}, 15)) : none(),
+                             given ? IValue(t.s) : none(),
+                             given ? IValue(t.z) : none()};
                    }});
   return out;
 }
@@ -166,7 +202,13 @@ inline std::vector<Sample> linear_forward() {
     out.push_back({given ? "continued" : "plain", [=](const Sizes& n, at::ScalarType d) -> Stack {
                      const Qkv x = features(n, d);
                      const State t = state(n, d, n.D);
-                     return {x.q, x.k, x.v, none(), given, given ? IValue(t.s) : none(), given ? IValue(t.z) : none(),
+                     return {x.q,
+                             x.k,
+                             x.v,
+                             none(),
+                             given,
+                             given ? IValue(t.s) : none(),
+                             given ? IValue(t.z) : none(),
                              given};
                    }});
   return out;
@@ -182,16 +224,30 @@ inline std::vector<Sample> linear_backward() {
                                           z = given ? ops::OptTensor(t.z) : ops::OptTensor();
                      const auto [o, inv_den, s_out, z_out] =
                          ops::linear_attention_forward(x.q, x.k, x.v, {}, given, s, z, given);
-                     const IValue gs = given ? IValue(random({n.B, n.Hkv, n.D, n.Dv}, t.s.scalar_type(), 16)) : none();
-                     const IValue gz = given ? IValue(random({n.B, n.Hkv, n.D}, t.s.scalar_type(), 17)) : none();
-                     return {random({n.B, n.H, n.T, n.Dv}, d, 14), gs, gz, x.q, x.k, x.v, o, inv_den, none(), given, s, z};
+                     const IValue gs =
+                         given ? IValue(random({n.B, n.Hkv, n.D, n.Dv}, t.s.scalar_type(), 16))
+                               : none();
+                     const IValue gz =
+                         given ? IValue(random({n.B, n.Hkv, n.D}, t.s.scalar_type(), 17)) : none();
+                     return {random({n.B, n.H, n.T, n.Dv}, d, 14),
+                             gs,
+                             gz,
+                             x.q,
+                             x.k,
+                             x.v,
+                             o,
+                             inv_den,
+                             none(),
+                             given,
+                             s,
+                             z};
                    }});
   return out;
 }
 
 inline const std::vector<std::string>& variants() {
-  static const std::vector<std::string> names = {"exp", "softmax",  "softmax_joint", "elu",
-                                                 "relu", "taylor", "exp_half",      "performer"};
+  static const std::vector<std::string> names = {"exp",  "softmax", "softmax_joint", "elu",
+                                                 "relu", "taylor",  "exp_half",      "performer"};
   return names;
 }
 inline int64_t width(const std::string& variant, int64_t e) {
@@ -202,28 +258,32 @@ inline std::vector<Sample> features_public(bool backward) {
   std::vector<Sample> out;
   for (const std::string& variant : variants())
     for (const bool bias : {false, true})
-      out.push_back({variant + (bias ? " bias" : ""), [=](const Sizes& n, at::ScalarType d) -> Stack {
-                       const Maps w = maps(n, d);
-                       Stack stack;
-                       if (backward) stack.push_back(random({n.B, n.H, n.T, width(variant, n.E)}, d, 18));
-                       stack.insert(stack.end(), {qkv(n, d).q, w.wq, bias ? IValue(w.bq) : none(), variant});
-                       return stack;
-                     }});
+      out.push_back(
+          {variant + (bias ? " bias" : ""), [=](const Sizes& n, at::ScalarType d) -> Stack {
+             const Maps w = maps(n, d);
+             Stack stack;
+             if (backward) stack.push_back(random({n.B, n.H, n.T, width(variant, n.E)}, d, 18));
+             stack.insert(stack.end(), {qkv(n, d).q, w.wq, bias ? IValue(w.bq) : none(), variant});
+             return stack;
+           }});
   return out;
 }
 
 // q, k, v, wq, wk, bq, bk, variant
-inline Stack hedgehog_head(const Sizes& n, at::ScalarType d, const std::string& variant, bool bias) {
+inline Stack hedgehog_head(const Sizes& n, at::ScalarType d, const std::string& variant,
+                           bool bias) {
   const Qkv x = qkv(n, d);
   const Maps w = maps(n, d);
-  return {x.q, x.k, x.v, w.wq, w.wk, bias ? IValue(w.bq) : none(), bias ? IValue(w.bk) : none(), variant};
+  return {x.q,    x.k, x.v, w.wq, w.wk, bias ? IValue(w.bq) : none(), bias ? IValue(w.bk) : none(),
+          variant};
 }
 
 inline std::vector<Sample> hedgehog_public() {
   std::vector<Sample> out;
   for (const std::string& variant : variants())
     for (const bool causal : {false, true})
-      out.push_back({variant + (causal ? " causal" : " full"), [=](const Sizes& n, at::ScalarType d) -> Stack {
+      out.push_back({variant + (causal ? " causal" : " full"),
+                     [=](const Sizes& n, at::ScalarType d) -> Stack {
                        Stack stack = hedgehog_head(n, d, variant, causal);
                        stack.push_back(causal ? none() : IValue(bool_mask({n.B, n.S}, 15)));
                        stack.push_back(causal);
@@ -236,11 +296,13 @@ inline std::vector<Sample> hedgehog_state() {
   std::vector<Sample> out;
   for (const std::string variant : {"exp", "softmax"})
     for (const bool given : {false, true})
-      out.push_back({variant + (given ? " continued" : " started"), [=](const Sizes& n, at::ScalarType d) -> Stack {
+      out.push_back({variant + (given ? " continued" : " started"),
+                     [=](const Sizes& n, at::ScalarType d) -> Stack {
                        const State t = state(n, d, width(variant, n.E));
                        Stack stack = hedgehog_head(n, d, variant, given);
                        stack.push_back(given ? IValue(bool_mask({n.B, n.S}, 15)) : none());
-                       for (const at::Tensor& x : {t.s, t.z, t.m}) stack.push_back(given ? IValue(x) : none());
+                       for (const at::Tensor& x : {t.s, t.z, t.m})
+                         stack.push_back(given ? IValue(x) : none());
                        return stack;
                      }});
   return out;
@@ -249,17 +311,19 @@ inline std::vector<Sample> hedgehog_state() {
 inline std::vector<Sample> hedgehog_step() {
   std::vector<Sample> out;
   for (const std::string& variant : variants())
-    out.push_back({variant, [=](const Sizes& n, at::ScalarType d) -> Stack {
-                     const State t = state(n, d, width(variant, n.E));
-                     Stack stack = hedgehog_head(n, d, variant, true);
-                     stack.insert(stack.end(), {t.s, t.z, variant == "exp" ? t.m : at::zeros_like(t.m)});
-                     return stack;
-                   }});
+    out.push_back(
+        {variant, [=](const Sizes& n, at::ScalarType d) -> Stack {
+           const State t = state(n, d, width(variant, n.E));
+           Stack stack = hedgehog_head(n, d, variant, true);
+           stack.insert(stack.end(), {t.s, t.z, variant == "exp" ? t.m : at::zeros_like(t.m)});
+           return stack;
+         }});
   return out;
 }
 
 // key_mask, is_causal, s, z, m follow the head.
-inline Stack hedgehog_tail(const Sizes& n, at::ScalarType d, const std::string& variant, bool given) {
+inline Stack hedgehog_tail(const Sizes& n, at::ScalarType d, const std::string& variant,
+                           bool given) {
   const State t = state(n, d, width(variant, n.E));
   Stack stack = {none(), given};
   for (const at::Tensor& x : {t.s, t.z, t.m}) stack.push_back(given ? IValue(x) : none());
@@ -270,9 +334,11 @@ inline std::vector<Sample> hedgehog_forward() {
   std::vector<Sample> out;
   for (const std::string variant : {"exp", "elu"})
     for (const bool given : {false, true})
-      out.push_back({variant + (given ? " continued" : " plain"), [=](const Sizes& n, at::ScalarType d) -> Stack {
+      out.push_back({variant + (given ? " continued" : " plain"),
+                     [=](const Sizes& n, at::ScalarType d) -> Stack {
                        Stack stack = hedgehog_head(n, d, variant, given);
-                       for (const IValue& x : hedgehog_tail(n, d, variant, given)) stack.push_back(x);
+                       for (const IValue& x : hedgehog_tail(n, d, variant, given))
+                         stack.push_back(x);
                        stack.push_back(given);
                        return stack;
                      }});
@@ -283,17 +349,21 @@ inline std::vector<Sample> hedgehog_backward() {
   std::vector<Sample> out;
   for (const std::string variant : {"exp", "elu"})
     for (const bool given : {false, true})
-      out.push_back({variant + (given ? " continued" : " plain"), [=](const Sizes& n, at::ScalarType d) -> Stack {
-                       const Stack head = hedgehog_head(n, d, variant, given), tail = hedgehog_tail(n, d, variant, given);
+      out.push_back({variant + (given ? " continued" : " plain"),
+                     [=](const Sizes& n, at::ScalarType d) -> Stack {
+                       const Stack head = hedgehog_head(n, d, variant, given),
+                                   tail = hedgehog_tail(n, d, variant, given);
                        const auto opt = [](const IValue& x) { return x.toOptional<at::Tensor>(); };
                        const auto r = ops::hedgehog_attention_forward(
-                           head[0].toTensor(), head[1].toTensor(), head[2].toTensor(), head[3].toTensor(),
-                           head[4].toTensor(), opt(head[5]), opt(head[6]), variant, {}, given, opt(tail[2]),
-                           opt(tail[3]), opt(tail[4]), given);
+                           head[0].toTensor(), head[1].toTensor(), head[2].toTensor(),
+                           head[3].toTensor(), head[4].toTensor(), opt(head[5]), opt(head[6]),
+                           variant, {}, given, opt(tail[2]), opt(tail[3]), opt(tail[4]), given);
                        const int64_t f = width(variant, n.E);
-                       Stack stack = {random({n.B, n.H, n.T, n.Dv}, d, 14),
-                                      given ? IValue(random({n.B, n.Hkv, f, n.Dv}, state_dtype(d), 16)) : none(),
-                                      given ? IValue(random({n.B, n.Hkv, f}, state_dtype(d), 17)) : none()};
+                       Stack stack = {
+                           random({n.B, n.H, n.T, n.Dv}, d, 14),
+                           given ? IValue(random({n.B, n.Hkv, f, n.Dv}, state_dtype(d), 16))
+                                 : none(),
+                           given ? IValue(random({n.B, n.Hkv, f}, state_dtype(d), 17)) : none()};
                        stack.insert(stack.end(), head.begin(), head.end());
                        stack.insert(stack.end(), {std::get<0>(r), std::get<1>(r), std::get<2>(r),
                                                   given ? IValue(std::get<5>(r)) : none()});
@@ -307,16 +377,18 @@ inline std::vector<Sample> weights() {
   std::vector<Sample> out;
   out.push_back({"softmax", [](const Sizes& n, at::ScalarType d) -> Stack {
                    const Qkv x = qkv(n, d);
-                   return {"softmax", x.q, x.k, float_mask({n.T, n.S}, d, 13), true, 0.3, none(), none(), none(),
-                           none(),    "exp", bool_mask({n.B, n.S}, 15)};
+                   return {"softmax", x.q,    x.k,    float_mask({n.T, n.S}, d, 13),
+                           true,      0.3,    none(), none(),
+                           none(),    none(), "exp",  bool_mask({n.B, n.S}, 15)};
                  }});
   for (const std::string variant : {"exp", "relu"})
     for (const bool causal : {false, true})
-      out.push_back({"hedgehog " + variant + (causal ? " causal" : ""), [=](const Sizes& n, at::ScalarType d) -> Stack {
+      out.push_back({"hedgehog " + variant + (causal ? " causal" : ""),
+                     [=](const Sizes& n, at::ScalarType d) -> Stack {
                        const Qkv x = qkv(n, d);
                        const Maps w = maps(n, d);
-                       return {"hedgehog", x.q,  x.k,  none(), causal, none(), w.wq, w.wk, w.bq, w.bk, variant,
-                               bool_mask({n.B, n.S}, 15)};
+                       return {"hedgehog", x.q,  x.k,  none(), causal,  none(),
+                               w.wq,       w.wk, w.bq, w.bk,   variant, bool_mask({n.B, n.S}, 15)};
                      }});
   return out;
 }
@@ -324,7 +396,8 @@ inline std::vector<Sample> weights() {
 inline Sample rows(int count) {
   return {"rows", [count](const Sizes& n, at::ScalarType d) -> Stack {
             Stack stack;
-            for (int i = 0; i < count; i++) stack.push_back(random({n.B, n.T, n.D}, at::kDouble, 20 + i).softmax(-1).to(d));
+            for (int i = 0; i < count; i++)
+              stack.push_back(random({n.B, n.T, n.D}, at::kDouble, 20 + i).softmax(-1).to(d));
             return stack;
           }};
 }
@@ -357,12 +430,15 @@ inline const std::vector<OperatorSamples>& operator_samples() {
     t.push_back({"hedgehog_attention", hedgehog_public()});
     t.push_back({"hedgehog_attention_state", hedgehog_state(), true, false,
                  [](const Tensors& r) { return true_state(r, 1); }});
-    t.push_back({"hedgehog_step_", hedgehog_step(), false, true, [](const Tensors& r) { return true_state(r, 1); }});
-    t.push_back({"hedgehog_attention_forward", hedgehog_forward(), false, false, [](const Tensors& r) {
-                   // the normaliser in logarithms, from the two numbers that stand for it
-                   const at::Tensor log_den = r[2].to(at::kDouble) * std::log(2.0) - r[1].to(at::kDouble).log();
-                   return true_state({r[0], log_den, r[3], r[4], r[5]}, 2);
-                 }});
+    t.push_back({"hedgehog_step_", hedgehog_step(), false, true,
+                 [](const Tensors& r) { return true_state(r, 1); }});
+    t.push_back(
+        {"hedgehog_attention_forward", hedgehog_forward(), false, false, [](const Tensors& r) {
+           // the normaliser in logarithms, from the two numbers that stand for it
+           const at::Tensor log_den =
+               r[2].to(at::kDouble) * std::log(2.0) - r[1].to(at::kDouble).log();
+           return true_state({r[0], log_den, r[3], r[4], r[5]}, 2);
+         }});
     t.push_back({"hedgehog_attention_backward", hedgehog_backward()});
     t.push_back({"attention_weights", weights()});
     t.push_back({"entropy", {rows(1)}});

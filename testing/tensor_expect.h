@@ -25,7 +25,8 @@ void expect_refused(Call call, const std::string& op, const std::vector<std::str
   } catch (const c10::Error& e) {
     const std::string text = e.what_without_backtrace();
     EXPECT_EQ(text.rfind(op + ": ", 0), 0u) << text;
-    for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
+    for (const std::string& word : words)
+      EXPECT_NE(text.find(word), std::string::npos) << word << " in: " << text;
   }
 }
 

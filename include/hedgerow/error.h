@@ -36,7 +36,7 @@ std::string concat(const Parts&... parts) {
 }  // namespace hedgerow
 
 // Throws hedgerow::Error made of the remaining arguments unless the condition holds.
-#define HEDGEROW_CHECK(condition, ...)                                       \
-  do {                                                                       \
+#define HEDGEROW_CHECK(condition, ...)                                          \
+  do {                                                                          \
     if (!(condition)) throw ::hedgerow::Error(::hedgerow::concat(__VA_ARGS__)); \
   } while (false)

@@ -29,13 +29,15 @@ std::shared_ptr<models::Encoder> tiny_encoder(uint64_t seed) {
   auto encoder = std::make_shared<models::Encoder>(tiny_config());
   at::Generator generator = at::detail::createCPUGenerator(seed);
   const at::NoGradGuard no_grad;
-  for (auto& parameter : encoder->parameters()) parameter.copy_(at::randn(parameter.sizes(), generator) * 0.5);
+  for (auto& parameter : encoder->parameters())
+    parameter.copy_(at::randn(parameter.sizes(), generator) * 0.5);
   encoder->eval();
   return encoder;
 }
 
 models::EncoderInput random_input(int64_t rows, int64_t length, bool padded) {
-  at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(rows * 1000 + length));
+  at::Generator generator =
+      at::detail::createCPUGenerator(static_cast<uint64_t>(rows * 1000 + length));
   models::EncoderInput input;
   input.input_ids = at::randint(0, 50, {rows, length}, generator, at::kLong);
   if (padded) {
@@ -50,16 +52,20 @@ std::shared_ptr<models::Encoder> swapped(uint64_t seed) {
   auto encoder = tiny_encoder(seed);
   for (int64_t layer = 0; layer < encoder->num_layers(); ++layer) {
     nn::Attention& attention = encoder->attention(layer);
-    attention.set_mixer(nn::make_mixer("hedgehog", attention.shape().layout, {{"map", std::string("softmax")}}));
+    attention.set_mixer(
+        nn::make_mixer("hedgehog", attention.shape().layout, {{"map", std::string("softmax")}}));
   }
   return encoder;
 }
 
 // The definition, with plain weights of all layers at once.
-HeadTable plain_kl(models::Encoder& teacher, models::Encoder& model, const models::EncoderInput& input) {
+HeadTable plain_kl(models::Encoder& teacher, models::Encoder& model,
+                   const models::EncoderInput& input) {
   std::vector<at::Tensor> p(3), m(3);
-  visit_weights(teacher, input, [&](int64_t layer, const at::Tensor& w) { p[layer] = w.to(at::kDouble); });
-  visit_weights(model, input, [&](int64_t layer, const at::Tensor& w) { m[layer] = w.to(at::kDouble); });
+  visit_weights(teacher, input,
+                [&](int64_t layer, const at::Tensor& w) { p[layer] = w.to(at::kDouble); });
+  visit_weights(model, input,
+                [&](int64_t layer, const at::Tensor& w) { m[layer] = w.to(at::kDouble); });
   HeadTable table(3, std::vector<double>(4, 0.0));
   for (int64_t layer = 0; layer < 3; ++layer) {
     int64_t rows = 0;
@@ -69,7 +75,8 @@ HeadTable plain_kl(models::Encoder& teacher, models::Encoder& model, const model
         ++rows;
         for (int64_t h = 0; h < 4; ++h) {
           for (int64_t s = 0; s < p[layer].size(3); ++s) {
-            const double a = p[layer][b][h][t][s].item<double>(), c = m[layer][b][h][t][s].item<double>();
+            const double a = p[layer][b][h][t][s].item<double>(),
+                         c = m[layer][b][h][t][s].item<double>();
             if (a > 0) table[layer][h] += a * (std::log(a) - std::log(c));
           }
         }
@@ -84,9 +91,11 @@ TEST(AttentionStats, KlIsTheDefinitionAndZeroForTheSameModel) {
   auto teacher = tiny_encoder(1), model = swapped(1);
   for (const bool padded : {false, true}) {
     const models::EncoderInput input = random_input(3, 9, padded);
-    const HeadTable streamed = kl_of_models(*teacher, *model, {input}), plain = plain_kl(*teacher, *model, input);
+    const HeadTable streamed = kl_of_models(*teacher, *model, {input}),
+                    plain = plain_kl(*teacher, *model, input);
     for (int64_t layer = 0; layer < 3; ++layer)
-      for (int64_t h = 0; h < 4; ++h) EXPECT_NEAR(streamed[layer][h], plain[layer][h], 1e-4 * (1 + plain[layer][h]));
+      for (int64_t h = 0; h < 4; ++h)
+        EXPECT_NEAR(streamed[layer][h], plain[layer][h], 1e-4 * (1 + plain[layer][h]));
     EXPECT_NEAR(mean_over_layers(kl_of_models(*teacher, *teacher, {input})), 0, 1e-6);
     EXPECT_GT(mean_over_layers(kl_on_teacher_heads(*teacher, *model, {input})), 1e-3);
   }
@@ -129,7 +138,8 @@ TEST(AttentionStats, RefusesModelsOfDifferentDepth) {
 TEST(AttentionMapsTest, BytesAreSquareRootsAndBinsKeepTheLargest) {
   auto encoder = tiny_encoder(2);
   const models::EncoderInput input = random_input(1, 10, false);
-  const AttentionMaps full = attention_maps(*encoder, input), binned = attention_maps(*encoder, input, 4);
+  const AttentionMaps full = attention_maps(*encoder, input),
+                      binned = attention_maps(*encoder, input, 4);
   EXPECT_EQ(full.size, 10);
   EXPECT_EQ(full.bin, 1);
   ASSERT_EQ(full.bytes.size(), 3u * 4 * 100);
@@ -148,7 +158,8 @@ TEST(AttentionMapsTest, BytesAreSquareRootsAndBinsKeepTheLargest) {
           expected[t / 3][s / 3] = std::max(expected[t / 3][s / 3], byte);
         }
       for (int64_t t = 0; t < 4; ++t)
-        for (int64_t s = 0; s < 4; ++s) EXPECT_EQ(binned.bytes[((layer * 4 + h) * 4 + t) * 4 + s], expected[t][s]);
+        for (int64_t s = 0; s < 4; ++s)
+          EXPECT_EQ(binned.bytes[((layer * 4 + h) * 4 + t) * 4 + s], expected[t][s]);
     }
 }
 
@@ -166,7 +177,8 @@ TEST(Embeddings, OrderIsKeptAndFidelityOfTheSameIsOne) {
   models::LoadedModel model;
   model.encoder = tiny_encoder(3);
   std::vector<data::Sequence> texts;
-  for (int64_t i = 0; i < 40; ++i) texts.push_back({std::vector<int64_t>(1 + (i * 7) % 13, 3 + i), {}});
+  for (int64_t i = 0; i < 40; ++i)
+    texts.push_back({std::vector<int64_t>(1 + (i * 7) % 13, 3 + i), {}});
   const at::Tensor all = embed_texts(model, texts);
   for (const int64_t i : {0, 5, 39}) {
     const at::Tensor one = embed_texts(model, {texts[i]});
@@ -176,7 +188,8 @@ TEST(Embeddings, OrderIsKeptAndFidelityOfTheSameIsOne) {
   EXPECT_NEAR(same.embedding_cosine, 1, 1e-6);
   EXPECT_EQ(same.nn_agreement, 1);
   EXPECT_EQ(same.top10_overlap, 1);
-  EXPECT_TRUE(std::isnan(embedding_fidelity(all.narrow(0, 0, 5), all.narrow(0, 0, 5)).nn_agreement));
+  EXPECT_TRUE(
+      std::isnan(embedding_fidelity(all.narrow(0, 0, 5), all.narrow(0, 0, 5)).nn_agreement));
 }
 
 }  // namespace

@@ -7,11 +7,14 @@
 
 namespace hedgerow::analysis {
 
-AttentionMaps attention_maps(models::Encoder& model, const models::EncoderInput& input, int64_t max_size) {
-  HEDGEROW_CHECK(input.input_ids.dim() == 2 && input.input_ids.size(0) == 1 && !input.attention_mask,
-                 "attention_maps: input must be one text without padding; got ", input.input_ids.sizes());
+AttentionMaps attention_maps(models::Encoder& model, const models::EncoderInput& input,
+                             int64_t max_size) {
+  HEDGEROW_CHECK(
+      input.input_ids.dim() == 2 && input.input_ids.size(0) == 1 && !input.attention_mask,
+      "attention_maps: input must be one text without padding; got ", input.input_ids.sizes());
   const int64_t length = input.input_ids.size(1);
-  HEDGEROW_CHECK(length > 0 && max_size > 0, "attention_maps: the text and max_size must not be empty; got ", length,
+  HEDGEROW_CHECK(length > 0 && max_size > 0,
+                 "attention_maps: the text and max_size must not be empty; got ", length,
                  " tokens and ", max_size);
   AttentionMaps maps;
   maps.bin = (length + max_size - 1) / max_size;
@@ -31,7 +34,8 @@ AttentionMaps attention_maps(models::Encoder& model, const models::EncoderInput&
 }
 
 std::string base64(const std::vector<uint8_t>& bytes) {
-  constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  constexpr std::string_view kAlphabet =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
   out.reserve((bytes.size() + 2) / 3 * 4);
   for (size_t i = 0; i < bytes.size(); i += 3) {

@@ -10,9 +10,9 @@
 
 namespace hedgerow::analysis {
 
-// One text's weights in all layers and heads: bytes round(255 sqrt(weight)), [layer][head][query][key],
-// row-major. Texts longer than `max_size` are binned: a byte is the largest weight of a square of
-// `bin` x `bin` pairs.
+// One text's weights in all layers and heads: bytes round(255 sqrt(weight)),
+// [layer][head][query][key], row-major. Texts longer than `max_size` are binned: a byte is the
+// largest weight of a square of `bin` x `bin` pairs.
 struct AttentionMaps {
   int64_t size = 0;
   int64_t bin = 1;
@@ -20,7 +20,8 @@ struct AttentionMaps {
 };
 
 // Throws Error unless the input is one text without padding.
-AttentionMaps attention_maps(models::Encoder& model, const models::EncoderInput& input, int64_t max_size = 512);
+AttentionMaps attention_maps(models::Encoder& model, const models::EncoderInput& input,
+                             int64_t max_size = 512);
 
 // Base64 (RFC 4648, section 4), with padding.
 std::string base64(const std::vector<uint8_t>& bytes);

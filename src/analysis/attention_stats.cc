@@ -15,8 +15,10 @@ namespace {
 // Pairs (query, key) of one head that a block of queries may span: bounds memory at long texts.
 constexpr int64_t kPairsAtOnce = int64_t{1} << 19;
 
-// log of the weights that `mixer` gives to queries [begin, begin + count) of the heads: [B,H,count,S].
-at::Tensor log_weights(nn::Mixer& mixer, const nn::AttentionTrace& heads, int64_t begin, int64_t count) {
+// log of the weights that `mixer` gives to queries [begin, begin + count) of the heads:
+// [B,H,count,S].
+at::Tensor log_weights(nn::Mixer& mixer, const nn::AttentionTrace& heads, int64_t begin,
+                       int64_t count) {
   const int64_t num_queries = heads.q.size(2), num_keys = heads.k.size(2);
   nn::AttentionMask mask = heads.mask;
   at::Tensor k = heads.k, v = heads.v;
@@ -26,7 +28,9 @@ at::Tensor log_weights(nn::Mixer& mixer, const nn::AttentionTrace& heads, int64_
   if (mask.is_causal && count < num_queries) {
     const at::Tensor seen =
         at::ones({count, num_keys}, at::kBool).tril(begin + num_keys - num_queries);
-    mask.attn_mask = mask.attn_mask ? at::where(seen, *mask.attn_mask, -std::numeric_limits<float>::infinity()) : seen;
+    mask.attn_mask = mask.attn_mask
+                         ? at::where(seen, *mask.attn_mask, -std::numeric_limits<float>::infinity())
+                         : seen;
     mask.is_causal = false;
   }
   const nn::FixedProjector project(heads.q.narrow(2, begin, count), k, v);
@@ -39,7 +43,8 @@ class HeadSums {
   explicit HeadSums(int64_t num_layers) : sums_(num_layers), counts_(num_layers, 0) {}
 
   // values [B,H,count] of queries that start at `begin`; padded ones are left out.
-  void add(int64_t layer, const at::Tensor& values, const nn::AttentionTrace& heads, int64_t begin) {
+  void add(int64_t layer, const at::Tensor& values, const nn::AttentionTrace& heads,
+           int64_t begin) {
     at::Tensor kept = values.to(at::kDouble);
     int64_t count = kept.size(0) * kept.size(2);
     // Self-attention: padding of the keys is padding of the queries.
@@ -58,7 +63,8 @@ class HeadSums {
   HeadTable means() const {
     HeadTable table = sums_;
     for (size_t layer = 0; layer < table.size(); ++layer)
-      for (double& value : table[layer]) value /= static_cast<double>(std::max<int64_t>(counts_[layer], 1));
+      for (double& value : table[layer])
+        value /= static_cast<double>(std::max<int64_t>(counts_[layer], 1));
     return table;
   }
 
@@ -67,11 +73,13 @@ class HeadSums {
   std::vector<int64_t> counts_;
 };
 
-void for_each_block(const nn::AttentionTrace& heads, const std::function<void(int64_t, int64_t)>& body) {
+void for_each_block(const nn::AttentionTrace& heads,
+                    const std::function<void(int64_t, int64_t)>& body) {
   const int64_t num_queries = heads.q.size(2);
   const int64_t pairs_per_query = std::max<int64_t>(1, heads.q.size(0) * heads.k.size(2));
   const int64_t block = std::max<int64_t>(1, kPairsAtOnce / pairs_per_query);
-  for (int64_t begin = 0; begin < num_queries; begin += block) body(begin, std::min(block, num_queries - begin));
+  for (int64_t begin = 0; begin < num_queries; begin += block)
+    body(begin, std::min(block, num_queries - begin));
 }
 
 // sum_s p_s (log p_s - log m_s), 0 where p_s is 0: [B,H,T].
@@ -81,27 +89,32 @@ at::Tensor kl_rows(const at::Tensor& log_p, const at::Tensor& log_m) {
 }
 
 void check_same_layers(models::Encoder& teacher, models::Encoder& model) {
-  HEDGEROW_CHECK(teacher.num_layers() == model.num_layers(), "analysis: both models must have the same layers; got ",
-                 teacher.num_layers(), " and ", model.num_layers());
+  HEDGEROW_CHECK(teacher.num_layers() == model.num_layers(),
+                 "analysis: both models must have the same layers; got ", teacher.num_layers(),
+                 " and ", model.num_layers());
   for (int64_t layer = 0; layer < model.num_layers(); ++layer) {
-    const int64_t a = teacher.attention(layer).mixer().layout().heads, b = model.attention(layer).mixer().layout().heads;
-    HEDGEROW_CHECK(a == b, "analysis: both models must have the same heads; got ", a, " and ", b, " in layer ", layer);
+    const int64_t a = teacher.attention(layer).mixer().layout().heads,
+                  b = model.attention(layer).mixer().layout().heads;
+    HEDGEROW_CHECK(a == b, "analysis: both models must have the same heads; got ", a, " and ", b,
+                   " in layer ", layer);
   }
 }
 
 HeadTable checked_kl(HeadTable table) {
   for (const auto& heads : table)
     for (double value : heads)
-      if (!(value > -1e-5)) throw Failure(concat("analysis: a KL divergence must be at least 0; got ", value));
+      if (!(value > -1e-5))
+        throw Failure(concat("analysis: a KL divergence must be at least 0; got ", value));
   return table;
 }
 
-HeadTable kl_table(models::Encoder& teacher, models::Encoder& model, const std::vector<models::EncoderInput>& inputs,
-                   bool own_heads) {
+HeadTable kl_table(models::Encoder& teacher, models::Encoder& model,
+                   const std::vector<models::EncoderInput>& inputs, bool own_heads) {
   check_same_layers(teacher, model);
   const at::NoGradGuard no_grad;
   HeadSums sums(teacher.num_layers());
-  const auto compare = [&](int64_t layer, const nn::AttentionTrace& theirs, const nn::AttentionTrace& ours) {
+  const auto compare = [&](int64_t layer, const nn::AttentionTrace& theirs,
+                           const nn::AttentionTrace& ours) {
     for_each_block(theirs, [&](int64_t begin, int64_t count) {
       const at::Tensor log_p = log_weights(teacher.attention(layer).mixer(), theirs, begin, count);
       const at::Tensor log_m = log_weights(model.attention(layer).mixer(), ours, begin, count);

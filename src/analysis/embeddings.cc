@@ -31,11 +31,13 @@ at::Tensor embed_texts(const models::LoadedModel& model, const std::vector<data:
   for (int64_t begin = 0; begin < num_texts;) {
     check_interrupt();
     const int64_t longest = std::max<int64_t>(1, texts[order[begin]].ids.size());
-    const int64_t count = std::min(std::max<int64_t>(1, kTokensPerBatch / longest), num_texts - begin);
+    const int64_t count =
+        std::min(std::max<int64_t>(1, kTokensPerBatch / longest), num_texts - begin);
     const std::span<const int64_t> rows(order.data() + begin, count);
     const data::Batch batch = data::make_batch(texts, rows, encoder.config().pad_token_id);
     const at::Tensor hidden =
-        encoder.forward({batch.input_ids, batch.attention_mask, batch.token_type_ids, {}}).last_hidden_state;
+        encoder.forward({batch.input_ids, batch.attention_mask, batch.token_type_ids, {}})
+            .last_hidden_state;
     const at::Tensor pooled = models::pool(model.pooling, hidden, batch.attention_mask);
     out.index_copy_(0, at::tensor(rows, at::kLong), pooled.to(at::kFloat));
     begin += count;

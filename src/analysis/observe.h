@@ -18,7 +18,8 @@ class ObserveLayers {
           [observer, layer](const nn::AttentionTrace& trace) { observer(layer, trace); });
   }
   ~ObserveLayers() {
-    for (int64_t layer = 0; layer < model_.num_layers(); ++layer) model_.attention(layer).set_observer({});
+    for (int64_t layer = 0; layer < model_.num_layers(); ++layer)
+      model_.attention(layer).set_observer({});
   }
   ObserveLayers(const ObserveLayers&) = delete;
   ObserveLayers& operator=(const ObserveLayers&) = delete;

@@ -16,7 +16,8 @@ AtomicFile::AtomicFile(std::string path) : path_(std::move(path)) {
                  "write: the folder must exist; got ", path_);
   temporary_ = concat(path_, ".tmp-", ::getpid());
   file_ = std::fopen(temporary_.c_str(), "wb");
-  if (file_ == nullptr) throw Failure(concat("write: cannot open ", path_, ": ", std::strerror(errno)));
+  if (file_ == nullptr)
+    throw Failure(concat("write: cannot open ", path_, ": ", std::strerror(errno)));
 }
 
 AtomicFile::~AtomicFile() {
@@ -26,7 +27,8 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::write(const void* data, int64_t num_bytes) {
   if (std::fwrite(data, 1, static_cast<size_t>(num_bytes), file_) != static_cast<size_t>(num_bytes))
-    throw Failure(concat("write: cannot write ", num_bytes, " bytes to ", path_, ": ", std::strerror(errno)));
+    throw Failure(
+        concat("write: cannot write ", num_bytes, " bytes to ", path_, ": ", std::strerror(errno)));
 }
 
 void AtomicFile::commit() {
@@ -35,7 +37,8 @@ void AtomicFile::commit() {
   const bool closed = std::fclose(file_) == 0;
   file_ = nullptr;
   if (!flushed || !closed)
-    throw Failure(concat("write: cannot finish ", path_, ": ", std::strerror(flushed ? errno : reason)));
+    throw Failure(
+        concat("write: cannot finish ", path_, ": ", std::strerror(flushed ? errno : reason)));
   if (std::rename(temporary_.c_str(), path_.c_str()) != 0)
     throw Failure(concat("write: cannot rename to ", path_, ": ", std::strerror(errno)));
   temporary_.clear();
@@ -49,7 +52,8 @@ void write_file_atomically(const std::string& path, std::string_view contents) {
 
 std::string read_file(const std::string& path) {
   std::error_code ignored;
-  HEDGEROW_CHECK(!std::filesystem::is_directory(path, ignored), "read: a file is needed; got the folder ", path);
+  HEDGEROW_CHECK(!std::filesystem::is_directory(path, ignored),
+                 "read: a file is needed; got the folder ", path);
   std::FILE* file = std::fopen(path.c_str(), "rb");
   HEDGEROW_CHECK(file != nullptr, "read: cannot open ", path, ": ", std::strerror(errno));
   std::string out;

@@ -28,7 +28,8 @@ TEST(Parallel, EveryTaskOnceWithAnyThreadCount) {
 
 TEST(Parallel, ExceptionReachesTheCaller) {
   set_num_threads(3);
-  EXPECT_THROW(parallel_for(10, [](int64_t i, int64_t) { HEDGEROW_CHECK(i != 7, "seven"); }), Error);
+  EXPECT_THROW(parallel_for(10, [](int64_t i, int64_t) { HEDGEROW_CHECK(i != 7, "seven"); }),
+               Error);
   set_num_threads(1);
 }
 

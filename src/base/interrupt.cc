@@ -1,7 +1,8 @@
 #include "base/interrupt.h"
 
-#include <csignal>
 #include <unistd.h>
+
+#include <csignal>
 
 #include "hedgerow/error.h"
 

@@ -42,7 +42,8 @@ void JsonRules::number_or_null(const Json& value, const std::string& place) cons
 }
 
 int64_t JsonRules::positive_integer(const Json& value, const std::string& place) const {
-  const bool holds = value.is_number_integer() && value.get<double>() >= 1 && value.get<double>() <= 1e9;
+  const bool holds =
+      value.is_number_integer() && value.get<double>() >= 1 && value.get<double>() <= 1e9;
   require(holds, place, "must be an integer from 1 to 1000000000", value);
   return value.get<int64_t>();
 }
@@ -63,7 +64,8 @@ void JsonRules::optional_text(const Json& object, const char* key, const std::st
   if (!value.is_null()) text(value, place);
 }
 
-void JsonRules::optional_number(const Json& object, const char* key, const std::string& place) const {
+void JsonRules::optional_number(const Json& object, const char* key,
+                                const std::string& place) const {
   number_or_null(member(object, key), place);
 }
 

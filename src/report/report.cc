@@ -15,7 +15,8 @@ namespace hedgerow::report {
 namespace {
 
 // Copies the template and puts values in place of {{name}}.
-std::string filled(std::string_view page, const std::function<std::string(std::string_view)>& value_of) {
+std::string filled(std::string_view page,
+                   const std::function<std::string(std::string_view)>& value_of) {
   std::string out;
   while (true) {
     const size_t open = page.find("{{");
@@ -39,7 +40,8 @@ std::string utc_now() {
 std::string page_title(const RunFolder& run) {
   const Json& summary = run.data["summary"];
   if (summary.is_object() && summary.contains("model") && summary["model"].is_object())
-    if (const auto name = summary["model"].find("name"); name != summary["model"].end() && name->is_string())
+    if (const auto name = summary["model"].find("name");
+        name != summary["model"].end() && name->is_string())
       return name->get<std::string>();
   return run.name;
 }

@@ -32,7 +32,8 @@ class RunFolderTest : public testing::Test {
  protected:
   void SetUp() override {
     folder_ = fs::temp_directory_path() /
-              concat("hedgerow-report-", ::getpid(), "-", testing::UnitTest::GetInstance()->current_test_info()->name());
+              concat("hedgerow-report-", ::getpid(), "-",
+                     testing::UnitTest::GetInstance()->current_test_info()->name());
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }
@@ -52,7 +53,8 @@ class RunFolderTest : public testing::Test {
     return "";
   }
 
-  void expect_fault(const std::string& name, std::string_view text, const std::vector<std::string>& parts) {
+  void expect_fault(const std::string& name, std::string_view text,
+                    const std::vector<std::string>& parts) {
     put(name, text);
     const std::string message = fault();
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
@@ -65,13 +67,15 @@ class RunFolderTest : public testing::Test {
 };
 
 TEST(Escape, HtmlEntities) {
-  EXPECT_EQ(escape_html("<b a=\"1\" c='2'>&amp;</b>"), "&lt;b a=&quot;1&quot; c=&#39;2&#39;&gt;&amp;amp;&lt;/b&gt;");
+  EXPECT_EQ(escape_html("<b a=\"1\" c='2'>&amp;</b>"),
+            "&lt;b a=&quot;1&quot; c=&#39;2&#39;&gt;&amp;amp;&lt;/b&gt;");
   EXPECT_EQ(escape_html("\xd7\xa9 \xf0\x9f\x8c\xbf"), "\xd7\xa9 \xf0\x9f\x8c\xbf");
   EXPECT_EQ(escape_html(""), "");
 }
 
 TEST(Escape, JsonKeepsItsValueAndHasNoMarkup) {
-  const std::string text = "</script><!-- & \xe2\x80\xa8\xe2\x80\xa9 \xe2\x80\xaa ']]>\"\\ \xf0\x9f\x8c\xbf";
+  const std::string text =
+      "</script><!-- & \xe2\x80\xa8\xe2\x80\xa9 \xe2\x80\xaa ']]>\"\\ \xf0\x9f\x8c\xbf";
   const Json value = {{"t</script>", text}};
   const std::string escaped = escape_json_for_script(value.dump());
   for (const char* forbidden : {"<", ">", "&", "\xe2\x80\xa8", "\xe2\x80\xa9"})
@@ -83,7 +87,8 @@ TEST_F(RunFolderTest, EveryFileIsOptionalButOneMustExist) {
   EXPECT_NE(fault().find("none of them"), std::string::npos);
   put("summary.json", kSummary);
   const RunFolder run = read_run_folder(folder_.string());
-  EXPECT_EQ(run.missing, (std::vector<std::string>{"metrics.jsonl", "analysis.json", "maps.json", "bench.json"}));
+  EXPECT_EQ(run.missing, (std::vector<std::string>{"metrics.jsonl", "analysis.json", "maps.json",
+                                                   "bench.json"}));
   EXPECT_TRUE(run.data["bench"].is_null());
   EXPECT_EQ(run.data["summary"]["kind"], "hedgehog");
 }
@@ -106,7 +111,8 @@ TEST_F(RunFolderTest, SummaryRules) {
   expect_fault("summary.json", R"({"format":2})", {"`format` must be 1", "got 2"});
   expect_fault("summary.json", R"({"format":1,"kind":3})", {"`kind` must be a string"});
   expect_fault("summary.json", R"({"format":1,"model":{"layers":0}})", {"`model.layers`"});
-  expect_fault("summary.json", R"({"format":1,"after":{"kl":{"128":"low"}}})", {"`after.kl.128` must be a number"});
+  expect_fault("summary.json", R"({"format":1,"after":{"kl":{"128":"low"}}})",
+               {"`after.kl.128` must be a number"});
   expect_fault("summary.json", R"({"format":1,"seconds":{"distil":[]}})", {"`seconds.distil`"});
 }
 
@@ -124,7 +130,8 @@ TEST_F(RunFolderTest, MetricsRules) {
 TEST_F(RunFolderTest, LongCurvesKeepTheirEnds) {
   std::string lines;
   const int64_t num_steps = 3 * kMaxCurvePoints + 1;
-  for (int64_t step = 1; step <= num_steps; ++step) lines += concat("{\"step\":", step, ",\"loss\":1.0}\n");
+  for (int64_t step = 1; step <= num_steps; ++step)
+    lines += concat("{\"step\":", step, ",\"loss\":1.0}\n");
   put("metrics.jsonl", lines);
   const Json metrics = read_run_folder(folder_.string()).data["metrics"];
   EXPECT_LE(static_cast<int64_t>(metrics.size()), kMaxCurvePoints + 1);
@@ -134,11 +141,18 @@ TEST_F(RunFolderTest, LongCurvesKeepTheirEnds) {
 }
 
 TEST_F(RunFolderTest, AnalysisRules) {
-  expect_fault("analysis.json", R"({"kl":{"before":[[1,2],[3,4]],"after":[[1,2],[3]]}})", {"`kl.after`", "layers and heads"});
+  expect_fault("analysis.json", R"({"kl":{"before":[[1,2],[3,4]],"after":[[1,2],[3]]}})",
+               {"`kl.after`", "layers and heads"});
   expect_fault("analysis.json", R"({"kl":{"before":[[1,"x"]]}})", {"`kl.before[0][1]`"});
-  expect_fault("analysis.json", R"({"embedding":{"cosine_histogram":{"edges":[0,1,1],"after":[1,2]}}})", {"edges[2]", "larger"});
-  expect_fault("analysis.json", R"({"embedding":{"cosine_histogram":{"edges":[0,1],"after":[1,2]}}})", {"after", "1 counts"});
-  expect_fault("analysis.json", R"({"embedding":{"neighbour_examples":[{"query":"q","teacher":["a"]}]}})", {"[0].model"});
+  expect_fault("analysis.json",
+               R"({"embedding":{"cosine_histogram":{"edges":[0,1,1],"after":[1,2]}}})",
+               {"edges[2]", "larger"});
+  expect_fault("analysis.json",
+               R"({"embedding":{"cosine_histogram":{"edges":[0,1],"after":[1,2]}}})",
+               {"after", "1 counts"});
+  expect_fault("analysis.json",
+               R"({"embedding":{"neighbour_examples":[{"query":"q","teacher":["a"]}]}})",
+               {"[0].model"});
   put("analysis.json", R"({"kl":{"length":128,"before":[[1,null],[3]],"after":[[1,2],[0]]}})");
   EXPECT_EQ(fault(), "") << "layers may have different heads, figures may be null";
 }
@@ -155,11 +169,16 @@ TEST_F(RunFolderTest, MapRules) {
 
   expect_fault("maps.json", maps_json("3"), {"sentences[0].size", "got 3 for 2 tokens"});
   expect_fault("maps.json", maps_json("0"), {"sentences[0].size"});
-  expect_fault("maps.json", maps_json("2", "AAEC"), {"sentences[0].teacher", "24 bytes", "32 characters", "got 4"});
-  expect_fault("maps.json", maps_json("2", "AAECAwQFBgcICQoLDA0ODxAREhMUFRY<"), {"base64", "at 31"});
+  expect_fault("maps.json", maps_json("2", "AAEC"),
+               {"sentences[0].teacher", "24 bytes", "32 characters", "got 4"});
+  expect_fault("maps.json", maps_json("2", "AAECAwQFBgcICQoLDA0ODxAREhMUFRY<"),
+               {"base64", "at 31"});
   expect_fault("maps.json", maps_json("2", "AAECAwQFBgcICQoLDA0ODxAREhMUFRY="), {"base64"});
   expect_fault("maps.json", R"({"scale":"cube","sentences":[]})", {"`scale`", "cube"});
-  expect_fault("maps.json", R"({"layers":1,"heads":1,"sentences":[{"text":"t","tokens":["a"],"size":513,"bin":1}]})", {"at most 512"});
+  expect_fault(
+      "maps.json",
+      R"({"layers":1,"heads":1,"sentences":[{"text":"t","tokens":["a"],"size":513,"bin":1}]})",
+      {"at most 512"});
 }
 
 TEST_F(RunFolderTest, BenchRules) {
@@ -169,7 +188,8 @@ TEST_F(RunFolderTest, BenchRules) {
 }
 
 TEST_F(RunFolderTest, PageHoldsAllAndFetchesNothing) {
-  put("summary.json", R"({"format":1,"model":{"name":"</title><script>alert(1)</script>","layers":2,"heads":3}})");
+  put("summary.json",
+      R"({"format":1,"model":{"name":"</title><script>alert(1)</script>","layers":2,"heads":3}})");
   put("maps.json", maps_json());
   const std::string path = write_report(folder_.string());
   EXPECT_EQ(path, (folder_ / "report.html").string());
@@ -180,7 +200,8 @@ TEST_F(RunFolderTest, PageHoldsAllAndFetchesNothing) {
   EXPECT_NE(page.find("Apache ECharts"), std::string::npos) << "the notice of the charts";
   EXPECT_NE(page.find("Apache License"), std::string::npos);
   EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
-  for (const char* fetching : {"<link rel=\"stylesheet\"", "<script src", "@import", "url(http", "{{"})
+  for (const char* fetching :
+       {"<link rel=\"stylesheet\"", "<script src", "@import", "url(http", "{{"})
     EXPECT_EQ(page.find(fetching), std::string::npos) << fetching;
 }
 

@@ -93,7 +93,8 @@ Json read_metrics(const std::string& path, std::string_view text) {
   return thinned(lines);
 }
 
-void check_same_shape_matrices(const JsonRules& rules, const Json& group, const std::string& place) {
+void check_same_shape_matrices(const JsonRules& rules, const Json& group,
+                               const std::string& place) {
   std::vector<int64_t> shape;
   bool first = true;
   for (const auto& [name, value] : rules.object(group, place).items()) {
@@ -111,7 +112,8 @@ void check_same_shape_matrices(const JsonRules& rules, const Json& group, const 
 
 void check_histogram(const JsonRules& rules, const Json& histogram) {
   const std::string place = "embedding.cosine_histogram";
-  const Json& edges = rules.array(member(rules.object(histogram, place), "edges"), place + ".edges");
+  const Json& edges =
+      rules.array(member(rules.object(histogram, place), "edges"), place + ".edges");
   rules.require(edges.size() >= 2, place + ".edges", "must have at least 2 numbers", edges);
   for (size_t i = 0; i < edges.size(); ++i) {
     const std::string edge = concat(place, ".edges[", i, "]");
@@ -138,7 +140,8 @@ void check_examples(const JsonRules& rules, const Json& examples) {
     rules.text(member(rules.object(examples[i], example), "query"), example + ".query");
     for (const char* side : {"teacher", "model"}) {
       const std::string list = concat(example, ".", side);
-      for (const Json& text : rules.array(member(examples[i], side), list)) rules.text(text, list + "[]");
+      for (const Json& text : rules.array(member(examples[i], side), list))
+        rules.text(text, list + "[]");
     }
   }
 }
@@ -164,7 +167,8 @@ void check_bench(const JsonRules& rules, const Json& bench) {
     const std::string place = concat("rows[", i, "]");
     rules.text(member(rules.object(rows[i], place), "method"), place + ".method");
     rules.positive_integer(member(rows[i], "T"), place + ".T");
-    for (const char* key : {"mask", "step"}) rules.optional_text(rows[i], key, concat(place, ".", key));
+    for (const char* key : {"mask", "step"})
+      rules.optional_text(rows[i], key, concat(place, ".", key));
     for (const char* key : {"ms", "ratio", "peak_bytes"})
       rules.optional_number(rows[i], key, concat(place, ".", key));
   }
@@ -187,7 +191,8 @@ std::vector<int64_t> map_heads(const JsonRules& rules, const Json& maps, const J
   const Json& layers = own_layers.is_null() ? member(model, "layers") : own_layers;
   const int64_t num_layers = rules.positive_integer(layers, "layers");
   rules.require(num_layers <= 100000, "layers", "must be at most 100000", layers);
-  return std::vector<int64_t>(static_cast<size_t>(num_layers), rules.positive_integer(heads, "heads"));
+  return std::vector<int64_t>(static_cast<size_t>(num_layers),
+                              rules.positive_integer(heads, "heads"));
 }
 
 // Takes the base64 text out of the sentence after checking its alphabet and length.
@@ -199,14 +204,16 @@ std::string take_weights(const JsonRules& rules, Json& sentence, const char* key
   sentence.erase(key);
   const size_t padding = (3 - num_bytes % 3) % 3;
   const size_t expected = (static_cast<size_t>(num_bytes) + 2) / 3 * 4;
-  HEDGEROW_CHECK(text.size() == expected, "report: ", rules.path(), ": `", weights_place, "` must be ",
-                 num_bytes, " bytes (heads of all layers x size x size) in ", expected,
-                 " characters of base64; got ", text.size(), " characters");
+  HEDGEROW_CHECK(text.size() == expected, "report: ", rules.path(), ": `", weights_place,
+                 "` must be ", num_bytes, " bytes (heads of all layers x size x size) in ",
+                 expected, " characters of base64; got ", text.size(), " characters");
   const size_t body = expected - padding;
   const auto in_alphabet = [](unsigned char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '/';
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' ||
+           c == '/';
   };
-  const auto bad = std::find_if_not(text.begin(), text.begin() + static_cast<int64_t>(body), in_alphabet);
+  const auto bad =
+      std::find_if_not(text.begin(), text.begin() + static_cast<int64_t>(body), in_alphabet);
   HEDGEROW_CHECK(bad == text.begin() + static_cast<int64_t>(body) &&
                      text.find_first_not_of('=', body) == std::string::npos,
                  "report: ", rules.path(), ": `", weights_place,
@@ -254,7 +261,8 @@ std::string display_name(const std::string& path) {
   if (folder.filename().empty()) folder = folder.parent_path();
   std::string name = folder.filename().string();
   const std::string partial = ".partial";
-  if (name.size() > partial.size() && name.ends_with(partial)) name.resize(name.size() - partial.size());
+  if (name.size() > partial.size() && name.ends_with(partial))
+    name.resize(name.size() - partial.size());
   return name;
 }
 
@@ -300,7 +308,8 @@ RunFolder read_run_folder(const std::string& path) {
   });
   HEDGEROW_CHECK(run.missing.size() < run.data.size(),
                  "report: RUN must hold summary.json, metrics.jsonl, analysis.json, maps.json or "
-                 "bench.json; got ", path, " with none of them");
+                 "bench.json; got ",
+                 path, " with none of them");
   return run;
 }
 

@@ -20,7 +20,8 @@ AdamW::AdamW(std::vector<ParameterGroup> groups, const AdamWConfig& config) : co
     if (from.parameters.empty()) continue;
     Group group{from.lr, from.weight_decay, {}, {}, {}, {}, {}};
     for (NamedParameter& p : from.parameters) {
-      HEDGEROW_CHECK(names.insert(p.name).second, "train: parameter names must differ; got ", p.name, " twice");
+      HEDGEROW_CHECK(names.insert(p.name).second, "train: parameter names must differ; got ",
+                     p.name, " twice");
       HEDGEROW_CHECK(p.value.is_leaf() && p.value.requires_grad(), "train: ", p.name,
                      " must be a leaf that requires a gradient");
       group.names.push_back(p.name);
@@ -64,8 +65,9 @@ void AdamW::step(double lr_factor) {
       t.push_back(group.step_counts[i].add_(1));
     }
     if (p.empty()) continue;
-    at::_fused_adamw_(p, g, m, v, /*max_exp_avg_sqs=*/{}, t, group.lr * lr_factor, config_.beta1, config_.beta2,
-                      group.weight_decay, config_.epsilon, /*amsgrad=*/false, /*maximize=*/false);
+    at::_fused_adamw_(p, g, m, v, /*max_exp_avg_sqs=*/{}, t, group.lr * lr_factor, config_.beta1,
+                      config_.beta2, group.weight_decay, config_.epsilon, /*amsgrad=*/false,
+                      /*maximize=*/false);
   }
 }
 

@@ -14,10 +14,10 @@ using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 struct RunState {
   std::string stage;
-  int64_t step = 0;        // steps done; also the index of the next batch
-  double time_s = 0;       // spent in the stage
-  int64_t log_bytes = 0;   // size of metrics.jsonl
-  double best_loss = 0;    // lowest held-out loss so far; infinity before the first
+  int64_t step = 0;       // steps done; also the index of the next batch
+  double time_s = 0;      // spent in the stage
+  int64_t log_bytes = 0;  // size of metrics.jsonl
+  double best_loss = 0;   // lowest held-out loss so far; infinity before the first
 };
 
 // Writes tensors and state to <folder>/state.safetensors; the folder is made when missing. The old
@@ -28,7 +28,8 @@ bool has_checkpoint(const std::string& folder);
 
 // Copies the file's values into `tensors`. Throws Error that names the file when the tensors'
 // names, shapes or types are not those of the file, or when it is another stage's.
-RunState load_checkpoint(const std::string& folder, const std::string& stage, const NamedTensors& tensors);
+RunState load_checkpoint(const std::string& folder, const std::string& stage,
+                         const NamedTensors& tensors);
 
 // Its numbers without its tensors.
 RunState read_checkpoint_state(const std::string& folder);

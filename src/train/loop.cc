@@ -19,10 +19,14 @@ namespace {
 class Loop {
  public:
   Loop(Objective& objective, const LoopConfig& config, MetricsLog* log)
-      : objective_(objective), config_(config), log_(log), optimizer_(objective.parameter_groups(), config.adamw) {
+      : objective_(objective),
+        config_(config),
+        log_(log),
+        optimizer_(objective.parameter_groups(), config.adamw) {
     state_.stage = config.stage;
     state_.best_loss = std::numeric_limits<double>::infinity();
-    if (!config.training_folder.empty() && has_checkpoint(last()) && read_checkpoint_state(last()).stage == config.stage)
+    if (!config.training_folder.empty() && has_checkpoint(last()) &&
+        read_checkpoint_state(last()).stage == config.stage)
       state_ = load_checkpoint(last(), config.stage, optimizer_.state());
     earlier_s_ = state_.time_s;
   }
@@ -33,7 +37,9 @@ class Loop {
     while (state_.step < steps) {
       one_step();
       progress.update(state_.step, detail());
-      if (config_.evaluate_every > 0 && (state_.step % config_.evaluate_every == 0 || state_.step == steps)) evaluate();
+      if (config_.evaluate_every > 0 &&
+          (state_.step % config_.evaluate_every == 0 || state_.step == steps))
+        evaluate();
       if (interrupted()) stop();
       if (since_checkpoint_.seconds() > config_.checkpoint_every_s) save();
     }
@@ -47,7 +53,8 @@ class Loop {
   std::string last() const { return config_.training_folder + "/last"; }
   double seconds() const { return earlier_s_ + timer_.seconds(); }
   double recent_mean() const {
-    return std::accumulate(recent_.begin(), recent_.end(), 0.0) / static_cast<double>(recent_.size());
+    return std::accumulate(recent_.begin(), recent_.end(), 0.0) /
+           static_cast<double>(recent_.size());
   }
 
   void one_step() {
@@ -62,27 +69,32 @@ class Loop {
     if (since_checkpoint_steps_++ == 0 && recent_.empty()) result_.first_loss = result.loss;
     ++state_.step;
     recent_.push_back(result.loss);
-    if (static_cast<int64_t>(recent_.size()) > std::max<int64_t>(1, config_.schedule.steps / 10)) recent_.pop_front();
+    if (static_cast<int64_t>(recent_.size()) > std::max<int64_t>(1, config_.schedule.steps / 10))
+      recent_.pop_front();
     lr_ = optimizer_.lr() * factor;
     tokens_per_s_ = static_cast<double>(result.num_tokens) / std::max(timer.seconds(), 1e-9);
     if (log_ != nullptr)
-      log_->write({config_.stage, state_.step, "train", result, lr_, norm, tokens_per_s_, seconds()});
+      log_->write(
+          {config_.stage, state_.step, "train", result, lr_, norm, tokens_per_s_, seconds()});
   }
 
   void evaluate() {
     const std::optional<StepResult> result = objective_.evaluate();
     if (!result) return;
     require_finite(result->loss, "held-out loss");
-    if (log_ != nullptr) log_->write({config_.stage, state_.step, "heldout", *result, {}, {}, {}, seconds()});
+    if (log_ != nullptr)
+      log_->write({config_.stage, state_.step, "heldout", *result, {}, {}, {}, seconds()});
     if (result->loss >= state_.best_loss) return;
     state_.best_loss = result->loss;
-    if (!config_.training_folder.empty()) save_to(config_.training_folder + "/best", optimizer_.parameters());
+    if (!config_.training_folder.empty())
+      save_to(config_.training_folder + "/best", optimizer_.parameters());
   }
 
   void require_finite(double value, const char* what) const {
     if (!std::isfinite(value))
-      throw Failure(concat(config_.stage, ": the ", what, " must be finite; got ", value, " at step ", state_.step + 1,
-                           " of ", config_.schedule.steps, " (a lower learning rate may help)"));
+      throw Failure(concat(config_.stage, ": the ", what, " must be finite; got ", value,
+                           " at step ", state_.step + 1, " of ", config_.schedule.steps,
+                           " (a lower learning rate may help)"));
   }
 
   void save() {
@@ -99,12 +111,14 @@ class Loop {
 
   [[noreturn]] void stop() {
     save();
-    throw Interrupted(concat("interrupted at step ", state_.step, " of ", config_.schedule.steps, " of ", config_.stage));
+    throw Interrupted(concat("interrupted at step ", state_.step, " of ", config_.schedule.steps,
+                             " of ", config_.stage));
   }
 
   std::string detail() const {
     char text[96];
-    std::snprintf(text, sizeof text, "loss %.4f  lr %.1e  %.0f tokens/s", recent_mean(), lr_, tokens_per_s_);
+    std::snprintf(text, sizeof text, "loss %.4f  lr %.1e  %.0f tokens/s", recent_mean(), lr_,
+                  tokens_per_s_);
     return text;
   }
 

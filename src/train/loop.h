@@ -15,10 +15,10 @@ struct LoopConfig {
   std::string stage = "train";  // names the stage in log, checkpoints and progress
   Schedule schedule;            // schedule.steps is the length of the run
   AdamWConfig adamw;
-  double max_grad_norm = 0;          // 0: no clipping
-  int64_t evaluate_every = 0;        // steps; 0: never
-  double checkpoint_every_s = 120;   // wall time; where it falls changes no result
-  std::string training_folder;       // holds last/ and best/; empty: no checkpoints
+  double max_grad_norm = 0;         // 0: no clipping
+  int64_t evaluate_every = 0;       // steps; 0: never
+  double checkpoint_every_s = 120;  // wall time; where it falls changes no result
+  std::string training_folder;      // holds last/ and best/; empty: no checkpoints
   bool quiet = false;
 };
 

@@ -83,7 +83,8 @@ std::vector<std::pair<std::string, int64_t>> logged_steps(const std::string& pat
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
     const formats::Json json = formats::parse_json(line, path);
-    for (const char* key : {"loss", "time_s", "peak_bytes"}) EXPECT_TRUE(json.at(key).is_number()) << line;
+    for (const char* key : {"loss", "time_s", "peak_bytes"})
+      EXPECT_TRUE(json.at(key).is_number()) << line;
     out.emplace_back(json.at("split").get<std::string>(), json.at("step").get<int64_t>());
   }
   return out;
@@ -121,7 +122,8 @@ TEST_F(LoopTest, ResumedRunEqualsUninterruptedBitForBit) {
       MetricsLog log(path(name.c_str()) + ".jsonl", 0);
       EXPECT_THROW(run_loop(first, config(name.c_str()), &log), std::runtime_error);
     }
-    std::ofstream(path(name.c_str()) + ".jsonl", std::ios::app) << "{\"step\": 99, \"loss\"";  // torn write
+    std::ofstream(path(name.c_str()) + ".jsonl", std::ios::app)
+        << "{\"step\": 99, \"loss\"";  // torn write
     Regression second;
     const RunState state = read_checkpoint_state(path(name.c_str()) + "/last");
     EXPECT_EQ(state.step, crash_at);
@@ -142,8 +144,9 @@ TEST_F(LoopTest, NamesTheStepOfALossThatIsNotANumber) {
     run_loop(objective, config("training"), nullptr);
     FAIL() << "a NaN loss must be refused";
   } catch (const Failure& failure) {
-    EXPECT_NE(std::string(failure.what()).find("fit: the loss must be finite; got nan at step 5 of 40"),
-              std::string::npos)
+    EXPECT_NE(
+        std::string(failure.what()).find("fit: the loss must be finite; got nan at step 5 of 40"),
+        std::string::npos)
         << failure.what();
   }
 }

@@ -13,7 +13,8 @@ namespace hedgerow::train {
 
 MetricsLog::MetricsLog(const std::string& path, int64_t keep_bytes) : path_(path) {
   file_ = std::fopen(path.c_str(), "ab");
-  if (file_ == nullptr) throw Failure(concat("metrics: cannot open ", path, ": ", std::strerror(errno)));
+  if (file_ == nullptr)
+    throw Failure(concat("metrics: cannot open ", path, ": ", std::strerror(errno)));
   std::fseek(file_, 0, SEEK_END);
   num_bytes_ = std::ftell(file_);
   if (num_bytes_ > keep_bytes) {
@@ -28,7 +29,10 @@ MetricsLog::~MetricsLog() {
 }
 
 void MetricsLog::write(const MetricsLine& line) {
-  formats::Json json = {{"stage", line.stage}, {"step", line.step}, {"split", line.split}, {"loss", line.result.loss}};
+  formats::Json json = {{"stage", line.stage},
+                        {"step", line.step},
+                        {"split", line.split},
+                        {"loss", line.result.loss}};
   for (const auto& [name, value] : line.result.scalars) json[name] = value;
   if (line.lr) json["lr"] = *line.lr;
   if (line.grad_norm) json["grad_norm"] = *line.grad_norm;

@@ -16,7 +16,8 @@ std::string clock_text(double seconds) {
   const int64_t s = static_cast<int64_t>(std::max(0.0, seconds) + 0.5);
   char text[32];
   if (s < 3600)
-    std::snprintf(text, sizeof text, "%lld:%02lld", static_cast<long long>(s / 60), static_cast<long long>(s % 60));
+    std::snprintf(text, sizeof text, "%lld:%02lld", static_cast<long long>(s / 60),
+                  static_cast<long long>(s % 60));
   else
     std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", static_cast<long long>(s / 3600),
                   static_cast<long long>(s / 60 % 60), static_cast<long long>(s % 60));

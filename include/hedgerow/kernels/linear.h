@@ -64,13 +64,13 @@ struct FeaturesBackward {
   FeatureMap map = FeatureMap::kExp;
   int64_t batch = 0, heads = 0, rows = 0;
   int64_t dim = 0, width = 0;
-  ConstTensor x;                // [B,H,S,D]
+  ConstTensor x;                 // [B,H,S,D]
   const void* weight = nullptr;  // [H,D,E]
   const void* bias = nullptr;    // [H,E], or null
-  ConstTensor grad_phi;         // [B,H,S,F]
-  MutTensor grad_x;             // [B,H,S,D]
-  void* grad_weight = nullptr;  // [H,D,E] contiguous
-  void* grad_bias = nullptr;    // [H,E] contiguous, or null
+  ConstTensor grad_phi;          // [B,H,S,F]
+  MutTensor grad_x;              // [B,H,S,D]
+  void* grad_weight = nullptr;   // [H,D,E] contiguous
+  void* grad_bias = nullptr;     // [H,E] contiguous, or null
 };
 void hedgehog_features_backward(const FeaturesBackward& p);
 
@@ -107,7 +107,7 @@ struct LinearBackward {
   int64_t features = 0, value_dim = 0;
   ConstTensor phi_q, phi_k, v;
   KeyMask key_mask;
-  const void* s_in = nullptr;        // as in the forward
+  const void* s_in = nullptr;  // as in the forward
   const void* z_in = nullptr;
   ConstTensor out;                   // [B,H,T,Dv] of the forward
   const void* inv_den = nullptr;     // [B,H,T] of the forward
@@ -146,20 +146,20 @@ struct HedgehogForward {
   DType dtype = DType::kFloat32;
   FeatureMap map = FeatureMap::kExp;
   bool is_causal = false;
-  int64_t batch = 0, heads = 0, kv_heads = 0;    // B, H, Hkv
-  int64_t queries = 0, keys = 0;                 // T, S
-  int64_t dim = 0, width = 0, value_dim = 0;     // D, E, Dv
-  ConstTensor q;                                 // [B,H,T,D]
-  ConstTensor k;                                 // [B,Hkv,S,D]
-  ConstTensor v;                                 // [B,Hkv,S,Dv]
-  const void *wq = nullptr, *wk = nullptr;       // [H,D,E], [Hkv,D,E] contiguous
-  const void *bq = nullptr, *bk = nullptr;       // [H,E], [Hkv,E] contiguous, each or null
-  KeyMask key_mask;                              // [B,S]
-  const void *s_in = nullptr, *z_in = nullptr;   // [B,Hkv,F,Dv], [B,Hkv,F], or null
-  const void* m_in = nullptr;                    // [B,Hkv,F], or null (then 0)
-  void *s_out = nullptr, *z_out = nullptr;       // may be s_in, z_in; or null
-  void* m_out = nullptr;                         // [B,Hkv,F], may be m_in; or null
-  MutTensor out;                                 // [B,H,T,Dv]
+  int64_t batch = 0, heads = 0, kv_heads = 0;   // B, H, Hkv
+  int64_t queries = 0, keys = 0;                // T, S
+  int64_t dim = 0, width = 0, value_dim = 0;    // D, E, Dv
+  ConstTensor q;                                // [B,H,T,D]
+  ConstTensor k;                                // [B,Hkv,S,D]
+  ConstTensor v;                                // [B,Hkv,S,Dv]
+  const void *wq = nullptr, *wk = nullptr;      // [H,D,E], [Hkv,D,E] contiguous
+  const void *bq = nullptr, *bk = nullptr;      // [H,E], [Hkv,E] contiguous, each or null
+  KeyMask key_mask;                             // [B,S]
+  const void *s_in = nullptr, *z_in = nullptr;  // [B,Hkv,F,Dv], [B,Hkv,F], or null
+  const void* m_in = nullptr;                   // [B,Hkv,F], or null (then 0)
+  void *s_out = nullptr, *z_out = nullptr;      // may be s_in, z_in; or null
+  void* m_out = nullptr;                        // [B,Hkv,F], may be m_in; or null
+  MutTensor out;                                // [B,H,T,Dv]
   // Saved for the backward, [B,H,T] contiguous, or both null: the normaliser of row t is
   // 2^row_exponent / inv_den (row_exponent is 0 for maps other than kExp; inv_den is 0 where the
   // normaliser is).
@@ -179,21 +179,21 @@ struct HedgehogBackward {
   int64_t dim = 0, width = 0, value_dim = 0;
   ConstTensor q, k, v;
   const void *wq = nullptr, *wk = nullptr;
-  const void *bq = nullptr, *bk = nullptr;                 // each or null
+  const void *bq = nullptr, *bk = nullptr;  // each or null
   KeyMask key_mask;
-  const void *s_in = nullptr, *z_in = nullptr;             // as in the forward, before the call
+  const void *s_in = nullptr, *z_in = nullptr;  // as in the forward, before the call
   const void* m_in = nullptr;
   const void* m_out = nullptr;                             // of the forward; needed with grad_s_out
   ConstTensor out;                                         // [B,H,T,Dv] of the forward
   const void *inv_den = nullptr, *row_exponent = nullptr;  // [B,H,T] of the forward
   ConstTensor grad_out;                                    // [B,H,T,Dv]
   const void *grad_s_out = nullptr, *grad_z_out = nullptr;  // each or null (zero)
-  MutTensor grad_q;                                        // [B,H,T,D]
-  MutTensor grad_k;                                        // [B,Hkv,S,D]
-  MutTensor grad_v;                                        // [B,Hkv,S,Dv]
-  void *grad_wq = nullptr, *grad_wk = nullptr;             // [H,D,E], [Hkv,D,E] contiguous
-  void *grad_bq = nullptr, *grad_bk = nullptr;             // [H,E], [Hkv,E], each or null
-  void *grad_s_in = nullptr, *grad_z_in = nullptr;         // each or null
+  MutTensor grad_q;                                         // [B,H,T,D]
+  MutTensor grad_k;                                         // [B,Hkv,S,D]
+  MutTensor grad_v;                                         // [B,Hkv,S,Dv]
+  void *grad_wq = nullptr, *grad_wk = nullptr;              // [H,D,E], [Hkv,D,E] contiguous
+  void *grad_bq = nullptr, *grad_bk = nullptr;              // [H,E], [Hkv,E], each or null
+  void *grad_s_in = nullptr, *grad_z_in = nullptr;          // each or null
 };
 void hedgehog_attention_backward(const HedgehogBackward& p);
 

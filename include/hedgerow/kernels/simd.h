@@ -7,7 +7,8 @@
 
 namespace hedgerow::kernels {
 
-// Names of the compiled targets that this machine can run, best first ("avx3", "avx2", "sse4", ...).
+// Names of the compiled targets that this machine can run, best first ("avx3", "avx2", "sse4",
+// ...).
 std::vector<std::string> simd_targets();
 
 // The target in use.

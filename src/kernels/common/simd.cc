@@ -54,7 +54,8 @@ const bool initialised = [] {
 
 std::vector<std::string> simd_targets() {
   std::vector<std::string> names;
-  for (int64_t left = runnable(); left != 0; left &= left - 1) names.push_back(lower_name(left & -left));
+  for (int64_t left = runnable(); left != 0; left &= left - 1)
+    names.push_back(lower_name(left & -left));
   return names;
 }
 
@@ -68,7 +69,8 @@ void set_simd_target(const std::string& name) {
     if (lower_name(target) == name) return use(target);
     have += (have.empty() ? "" : " ") + lower_name(target);
   }
-  throw Error(concat("simd: the target must be one that this machine and build have (", have, "); got ", name));
+  throw Error(concat("simd: the target must be one that this machine and build have (", have,
+                     "); got ", name));
 }
 
 }  // namespace hedgerow::kernels

@@ -79,16 +79,12 @@ at::Tensor log_dot_exp(const at::Tensor& a, const at::Tensor& b) {
 
 at::Tensor log_with_floor(const at::Tensor& p, const std::optional<at::Tensor>& visible) {
   constexpr double kFloor = 1e-6;
-  at::Tensor mean;
-  {
-    const at::NoGradGuard no_grad;
-    if (visible) {
-      const at::Tensor count = visible->sum(-1, /*keepdim=*/true).clamp_min(1);
-      mean = p.masked_fill(visible->logical_not(), 0).sum(-1, /*keepdim=*/true) / count;
-    } else {
-      mean = p.mean(-1, /*keepdim=*/true);
-    }
-  }
+  // The floor moves with the row (also in the gradient), so that scaling all features down, which
+  // changes no weight, does not look like a gain.
+  const at::Tensor mean = visible
+                              ? p.masked_fill(visible->logical_not(), 0).sum(-1, /*keepdim=*/true) /
+                                    visible->sum(-1, /*keepdim=*/true).clamp_min(1)
+                              : p.mean(-1, /*keepdim=*/true);
   return (p + kFloor * mean.clamp_min(kFloor)).log();
 }
 

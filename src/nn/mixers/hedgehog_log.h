@@ -18,7 +18,8 @@ at::Tensor hedgehog_log_features(const std::string& map, const at::Tensor& y, co
 // differentiable at any finite input.
 at::Tensor log_dot_exp(const at::Tensor& a, const at::Tensor& b);
 
-// log(p + floor) of p >= 0 [B,H,T,S]; the floor is 1e-6 of the row's mean over visible keys.
+// log(p + floor) of p >= 0 [B,H,T,S]; the floor is 1e-6 of the row's mean over visible keys. A row
+// of zeros becomes uniform.
 at::Tensor log_with_floor(const at::Tensor& p, const std::optional<at::Tensor>& visible);
 
 }  // namespace hedgerow::nn

@@ -1,10 +1,13 @@
 # libtorch from the installed torch wheel, by imported targets of our own: find_package(Torch) wants
 # a CUDA toolkit when the wheel was built with CUDA, and we need none.
 #
-#   HEDGEROW_PYTHON  the interpreter whose torch is used (default: .venv, else python3)
+#   HEDGEROW_PYTHON  the interpreter whose torch is used (default: the one that pip builds for, else
+#                    .venv, else python3)
 
 if(NOT HEDGEROW_PYTHON)
-  if(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
+  if(SKBUILD)
+    set(HEDGEROW_PYTHON ${Python_EXECUTABLE})
+  elseif(EXISTS ${PROJECT_SOURCE_DIR}/.venv/bin/python)
     set(HEDGEROW_PYTHON ${PROJECT_SOURCE_DIR}/.venv/bin/python)
   else()
     find_program(HEDGEROW_PYTHON NAMES python3 REQUIRED)

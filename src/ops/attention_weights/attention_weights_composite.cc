@@ -29,8 +29,8 @@ at::Tensor attention_weights_composite(WeightsKind kind, const WeightsInputs& in
     return hedgehog_weights_composite(inputs).to(in.q.scalar_type());
   }
   const SoftmaxWeights w = softmax_weights_composite(in.q, in.k, {}, with_key_mask(in.attn_mask, in.key_mask),
-                                                     in.is_causal, in.scale);
-  return w.weights.masked_fill(w.poisoned.unsqueeze(-1), std::nan("")).to(in.q.scalar_type());
+                                                     in.is_causal, in.scale, false);
+  return w.weights.to(in.q.scalar_type());
 }
 
 namespace {

@@ -28,13 +28,27 @@ GroupedKeys clean_keys(const at::Tensor& k, const at::Tensor& v, const std::opti
   return keys;
 }
 
-at::Tensor GroupedKeys::poisoned_rows(int64_t queries, bool is_causal) const {
-  if (!is_causal) return bad.any(-1, true).unsqueeze(2);
-  const int64_t keys = bad.size(2);
-  const CausalSpan span(queries, keys);
-  const at::Tensor seen = bad.cumsum(-1).gt(0).narrow(-1, span.prefix, span.pairs);
-  const at::Tensor blind = at::zeros({bad.size(0), bad.size(1), span.blind}, bad.options());
+namespace {
+
+// flags [B,X,S] -> [B,X,1,T or 1]: the query sees a key with the flag.
+at::Tensor rows_seeing(const at::Tensor& flags, int64_t queries, bool is_causal) {
+  if (!is_causal) return flags.any(-1, true).unsqueeze(2);
+  const CausalSpan span(queries, flags.size(2));
+  const at::Tensor seen = flags.cumsum(-1).gt(0).narrow(-1, span.prefix, span.pairs);
+  const at::Tensor blind = at::zeros({flags.size(0), flags.size(1), span.blind}, flags.options());
   return at::cat({blind, seen}, -1).unsqueeze(2);
+}
+
+}  // namespace
+
+at::Tensor GroupedKeys::poisoned_rows(int64_t queries, bool is_causal) const {
+  return rows_seeing(bad, queries, is_causal);
+}
+
+at::Tensor GroupedKeys::seeing_rows(int64_t queries, bool is_causal) const {
+  const at::Tensor flags = keep.defined() ? keep.view({keep.size(0), 1, keep.size(3)})
+                                          : at::ones({bad.size(0), 1, bad.size(2)}, bad.options());
+  return rows_seeing(flags, queries, is_causal);
 }
 
 NormalisedRows normalise_rows(const at::Tensor& num, const at::Tensor& den, const at::Tensor& poisoned) {

@@ -28,8 +28,10 @@ struct GroupedKeys {
   at::Tensor v;     // [B,Hkv,1,S,Dv], the same
   at::Tensor keep;  // boolean [B,1,1,S,1]; undefined without a mask
   at::Tensor bad;   // boolean [B,Hkv,S]: kept, and not finite
-  // Boolean [B,Hkv,1,T or 1]: the query sees such a key.
+  // Boolean [B,Hkv,1,T or 1]: the query sees a bad key.
   at::Tensor poisoned_rows(int64_t queries, bool is_causal) const;
+  // Boolean [B,1,1,T or 1]: the query sees a key.
+  at::Tensor seeing_rows(int64_t queries, bool is_causal) const;
 };
 GroupedKeys clean_keys(const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& key_mask);
 

@@ -84,13 +84,11 @@ ExpRows exp_rows_causal(const at::Tensor& a, const at::Tensor& b, const at::Tens
   return {at::cat(nums, -2), at::cat(dens, -2), at::cat(references, -2)};
 }
 
-at::Tensor exp_weights(const at::Tensor& a, const at::Tensor& b) {
-  const at::Tensor m = maximum_over_keys(b, at::full({}, -kInf, b.options().requires_grad(false)).expand(
-                                                {b.size(0), b.size(1), b.size(2), b.size(4)}))
-                           .unsqueeze(-2);
-  const at::Tensor phi_q = (a + m - row_reference(a, m)).exp();
-  const at::Tensor phi_k = (b - finite_reference(m)).exp();
-  return at::matmul(phi_q, phi_k.transpose(-1, -2));
+ExpFeatures exp_features(const at::Tensor& a, const at::Tensor& b) {
+  const at::Tensor nothing = at::full({}, -kInf, b.options().requires_grad(false));
+  const at::Tensor m =
+      maximum_over_keys(b, nothing.expand({b.size(0), b.size(1), b.size(2), b.size(4)})).unsqueeze(-2);
+  return {(a + m - row_reference(a, m)).exp(), (b - finite_reference(m)).exp()};
 }
 
 at::Tensor exp_weights_causal(const at::Tensor& a, const at::Tensor& b, const CausalSpan& span) {

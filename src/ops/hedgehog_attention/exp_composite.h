@@ -5,6 +5,8 @@
 #include <ATen/core/Tensor.h>
 
 #include "ops/common/grouped.h"
+#include "ops/hedgehog_attention/hedgehog_attention.h"
+#include "ops/linear_attention/linear_attention.h"
 
 namespace hedgerow::ops {
 
@@ -33,8 +35,27 @@ ExpRows exp_rows(const at::Tensor& a, const ExpState& state);
 ExpRows exp_rows_causal(const at::Tensor& a, const at::Tensor& b, const at::Tensor& v, const CausalSpan& span,
                         ExpState& state);
 
-// Unnormalised weights [B,Hkv,G,T,S], each row relative to a reference of its own.
-at::Tensor exp_weights(const at::Tensor& a, const at::Tensor& b);
+// Features [B,Hkv,G,T,F] and [B,Hkv,1,S,F] whose products are the weights of a call without causality,
+// each row relative to a reference of its own.
+struct ExpFeatures {
+  at::Tensor q, k;
+};
+ExpFeatures exp_features(const at::Tensor& a, const at::Tensor& b);
+// Causal: unnormalised weights [B,Hkv,G,T,S].
 at::Tensor exp_weights_causal(const at::Tensor& a, const at::Tensor& b, const CausalSpan& span);
+
+// Signed exponents [y, -y] of a call's queries and keys, grouped; a removed key's are -inf.
+struct ExpInputs {
+  at::Tensor a;  // [B,Hkv,G,T,F]
+  at::Tensor b;  // [B,Hkv,1,S,F]
+  GroupedKeys keys;
+};
+ExpInputs exp_inputs(const HedgehogInputs& in, const at::Tensor& v);
+
+// The call as linear attention over features, for maps that are computed as they stand.
+LinearInputs feature_inputs(const HedgehogInputs& in, const at::Tensor& v);
+
+// Boolean [B,Hkv,G,T]: the query is not finite, or sees a key that is not.
+at::Tensor poisoned_queries(const HedgehogInputs& in, const GroupedKeys& keys);
 
 }  // namespace hedgerow::ops

@@ -19,14 +19,9 @@ namespace {
 using kernels::FeatureMap;
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Signed exponents [y, -y] of queries and keys, grouped; a removed key's are -inf.
-struct ExpInputs {
-  at::Tensor a;  // [B,Hkv,G,T,F]
-  at::Tensor b;  // [B,Hkv,1,S,F]
-  GroupedKeys keys;
-};
-
 at::Tensor signed_pair(const at::Tensor& y) { return at::cat({y, y.neg()}, -1); }
+
+}  // namespace
 
 ExpInputs exp_inputs(const HedgehogInputs& in, const at::Tensor& v) {
   const at::ScalarType dtype = accumulate_dtype(in.q.scalar_type());
@@ -38,12 +33,25 @@ ExpInputs exp_inputs(const HedgehogInputs& in, const at::Tensor& v) {
   return x;
 }
 
-// Queries that are not finite poison their rows.
-at::Tensor poisoned_rows(const HedgehogInputs& in, const GroupedKeys& keys) {
-  const at::Tensor bad_q = at::isfinite(in.q.detach()).all(-1, true).logical_not();        // [B,H,T,1]
-  const at::Tensor seen = keys.poisoned_rows(in.q.size(2), in.is_causal);                  // [B,Hkv,1,T or 1]
-  return seen.logical_or(group_heads(bad_q, in.k.size(1)).squeeze(-1));                    // [B,Hkv,G,T]
+at::Tensor poisoned_queries(const HedgehogInputs& in, const GroupedKeys& keys) {
+  const int64_t T = in.q.size(2);
+  const at::Tensor finite = at::isfinite(in.q.detach()).all(-1, true);  // [B,H,T,1]
+  const at::Tensor bad_q = group_heads(finite, in.k.size(1)).squeeze(-1).logical_not();  // [B,Hkv,G,T]
+  const at::Tensor bad_rows = in.s ? bad_q : bad_q.logical_and(keys.seeing_rows(T, in.is_causal));
+  return bad_rows.logical_or(keys.poisoned_rows(T, in.is_causal));
 }
+
+LinearInputs feature_inputs(const HedgehogInputs& in, const at::Tensor& v) {
+  const at::ScalarType dtype = accumulate_dtype(in.q.scalar_type());
+  const GroupedKeys keys = clean_keys(in.k.to(dtype), v.to(dtype), in.key_mask);
+  const FeatureMap map = feature_map(in);
+  const at::Tensor phi_q = features_composite(finite_or_zero(in.q), in.wq, in.bq, map);
+  const OptTensor bk = in.bk ? OptTensor(in.bk->to(dtype)) : OptTensor();
+  const at::Tensor phi_k = features_composite(keys.k.squeeze(2), in.wk.to(dtype), bk, map);
+  return {phi_q, phi_k, keys.v.squeeze(2), in.key_mask, in.is_causal, in.s, in.z};
+}
+
+namespace {
 
 HedgehogForwardResult exp_composite(const HedgehogInputs& in, bool want_state) {
   const ExpInputs x = exp_inputs(in, in.v);
@@ -62,7 +70,7 @@ HedgehogForwardResult exp_composite(const HedgehogInputs& in, bool want_state) {
     rows = exp_rows(x.a, state);
   }
   const NormalisedRows done =
-      normalise_rows(rows.num, rows.den, poisoned_rows(in, x.keys).logical_and(rows.den.squeeze(-1) != 0));
+      normalise_rows(rows.num, rows.den, poisoned_queries(in, x.keys));
   const at::Tensor exponent = (rows.reference * (1 / std::log(2.0))).squeeze(-1).flatten(1, 2);
   const at::Tensor none = at::empty({0}, options);
   if (!want_state) return {done.out.to(in.q.scalar_type()), done.inv_den, exponent, none, none, none};
@@ -75,52 +83,15 @@ HedgehogForwardResult exp_composite(const HedgehogInputs& in, bool want_state) {
           state.m.squeeze(2).masked_fill(state.m.squeeze(2) == -kInf, 0)};
 }
 
-// Maps whose features are computed as they stand.
-LinearInputs feature_inputs(const HedgehogInputs& in, const at::Tensor& v) {
-  const at::ScalarType dtype = accumulate_dtype(in.q.scalar_type());
-  const GroupedKeys keys = clean_keys(in.k.to(dtype), v.to(dtype), in.key_mask);
-  const FeatureMap map = feature_map(in);
-  const at::Tensor phi_q = features_composite(finite_or_zero(in.q), in.wq, in.bq, map);
-  const OptTensor bk = in.bk ? OptTensor(in.bk->to(dtype)) : OptTensor();
-  const at::Tensor phi_k = features_composite(keys.k.squeeze(2), in.wk.to(dtype), bk, map);
-  return {phi_q, phi_k, keys.v.squeeze(2), in.key_mask, in.is_causal, in.s, in.z};
-}
-
 }  // namespace
 
 HedgehogForwardResult hedgehog_attention_composite(const HedgehogInputs& in, bool want_state) {
   if (feature_map(in) == FeatureMap::kExp) return exp_composite(in, want_state);
   const auto [out, inv_den, s, z] = linear_attention_composite(feature_inputs(in, in.v), want_state);
   const GroupedKeys keys = clean_keys(in.k, in.v, in.key_mask);
-  const at::Tensor poisoned = poisoned_rows(in, keys).flatten(1, 2).logical_and(inv_den != 0);
+  const at::Tensor poisoned = poisoned_queries(in, keys).flatten(1, 2);
   return {out.masked_fill(poisoned.unsqueeze(-1), std::nan("")).to(in.q.scalar_type()), inv_den,
           at::zeros_like(inv_den), s, z, at::zeros_like(z, z.options().requires_grad(false))};
-}
-
-at::Tensor hedgehog_weights_composite(const HedgehogInputs& in) {
-  const int64_t T = in.q.size(2), S = in.k.size(2);
-  const CausalSpan span(T, S);
-  at::Tensor weights;  // [B,Hkv,G,T,S]
-  GroupedKeys keys;
-  if (feature_map(in) == FeatureMap::kExp) {
-    const ExpInputs x = exp_inputs(in, in.k);
-    keys = x.keys;
-    weights = in.is_causal ? exp_weights_causal(x.a, x.b, span) : exp_weights(x.a, x.b);
-  } else {
-    const LinearInputs features = feature_inputs(in, in.k);
-    keys = clean_keys(in.k, in.k, in.key_mask);
-    const at::Tensor phi_q = group_heads(features.phi_q, in.k.size(1));
-    weights = at::matmul(phi_q, features.phi_k.unsqueeze(2).transpose(-1, -2));
-    if (in.key_mask) {
-      const at::Tensor keep = in.key_mask->view({in.key_mask->size(0), 1, 1, 1, S});
-      weights = weights.masked_fill(keep.logical_not(), 0);
-    }
-    if (in.is_causal) weights = weights.masked_fill(causal_keep(T, S, weights.options()).logical_not(), 0);
-  }
-  const at::Tensor sum = weights.sum(-1, true), empty = sum == 0;
-  weights = (weights / sum.masked_fill(empty, 1)).masked_fill(empty, 0);
-  const at::Tensor poisoned = poisoned_rows(in, keys).unsqueeze(-1).logical_and(empty.logical_not());
-  return weights.masked_fill(poisoned, std::nan("")).flatten(1, 2);
 }
 
 HedgehogGrads hedgehog_attention_backward_composite(const at::Tensor& grad, const OptTensor& grad_s,

@@ -34,14 +34,15 @@ std::tuple<at::Tensor, at::Tensor> softmax_attention_composite(const at::Tensor&
                                                                bool is_causal, std::optional<double> scale,
                                                                double dropout_p, std::optional<int64_t> dropout_seed);
 
-// Weights [B,H,T,S] of the accumulation dtype before dropout, with what the caller needs beside them.
+// Weights [B,H,T,S] of the accumulation dtype before dropout. Rows without keys are zero; rows that see a
+// key (or a value, where given) that is not finite are NaN.
 struct SoftmaxWeights {
-  at::Tensor weights;   // rows without keys are zero
-  at::Tensor lse;       // [B,H,T]
-  at::Tensor poisoned;  // boolean, broadcastable to [B,H,T]: the row sees a key (or value) that is not finite
+  at::Tensor weights;
+  at::Tensor lse;  // [B,H,T], if wanted
 };
 SoftmaxWeights softmax_weights_composite(const at::Tensor& q, const at::Tensor& k, const OptTensor& v,
-                                         const OptTensor& attn_mask, bool is_causal, std::optional<double> scale);
+                                         const OptTensor& attn_mask, bool is_causal, std::optional<double> scale,
+                                         bool want_lse);
 
 // (grad q, grad k, grad v, grad attn_mask; the last of size [0] unless mask_grad).
 using SoftmaxGrads = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;

@@ -28,35 +28,35 @@ double lowest(at::ScalarType dtype) {
 }  // namespace
 
 SoftmaxWeights softmax_weights_composite(const at::Tensor& q, const at::Tensor& k, const OptTensor& v,
-                                         const OptTensor& attn_mask, bool is_causal, std::optional<double> scale) {
-  const int64_t B = q.size(0), H = q.size(1), T = q.size(2), S = k.size(2);
+                                         const OptTensor& attn_mask, bool is_causal, std::optional<double> scale,
+                                         bool want_lse) {
+  const int64_t H = q.size(1), T = q.size(2), S = k.size(2);
   const at::ScalarType dtype = accumulate_dtype(q.scalar_type());
   const MaskTerms terms = split_mask(attn_mask, is_causal, T, S, q.options().dtype(dtype));
 
-  SoftmaxWeights result;
   const at::Tensor bad = expand_heads(not_finite(k, v), H);  // [B,H,S]
-  at::Tensor queries = q.to(dtype);
+  at::Tensor queries = q.to(dtype) * scale_or_default(scale, q), blind, poisoned;
   if (terms.keep.defined()) {
-    result.poisoned = terms.keep.logical_and(bad.unsqueeze(2)).any(-1);           // [B,H,T]
-    queries = queries.masked_fill(terms.keep.any(-1, true).logical_not(), 0);  // rows without keys are not read
+    blind = terms.keep.any(-1, true).logical_not();                            // the row sees no key
+    poisoned = terms.keep.logical_and(bad.unsqueeze(2)).any(-1).unsqueeze(-1);  // it sees one that is not finite
+    queries = queries.masked_fill(blind, 0);
   } else {
-    result.poisoned = bad.any(-1, true);  // [B,H,1]
+    poisoned = bad.any(-1, true).unsqueeze(-1);
   }
-  const at::Tensor keys = expand_heads(finite_or_zero(k.to(dtype)), H);               // [B,H,S,D]
-  at::Tensor scores = at::matmul(queries, keys.transpose(2, 3)) * scale_or_default(scale, q);  // [B,H,T,S]
+  queries = queries.masked_fill(poisoned, std::nan(""));
+  const at::Tensor keys = expand_heads(finite_or_zero(k.to(dtype)), H);  // [B,H,S,D]
+  at::Tensor scores = at::matmul(queries, keys.transpose(2, 3));         // [B,H,T,S]
   if (terms.bias.defined()) scores = (scores + terms.bias).clamp_min(lowest(dtype));
-  if (terms.keep.defined()) scores = scores.masked_fill(terms.keep.logical_not(), -kInf);
-  if (S == 0) {
-    result.weights = scores;
-    result.lse = at::full({B, H, T}, -kInf, scores.options().dtype(at::kFloat).requires_grad(false));
-    return result;
+  SoftmaxWeights result;
+  if (!terms.keep.defined()) {
+    result.weights = scores.softmax(-1);
+    if (want_lse) result.lse = at::logsumexp(scores.detach(), -1).to(at::kFloat);
+  } else {
+    // a row of -inf alone has no softmax: its own scores stand in, and its weights become 0
+    scores = scores.masked_fill(terms.keep.logical_or(blind).logical_not(), -kInf);
+    result.weights = scores.softmax(-1).masked_fill(blind, 0);
+    if (want_lse) result.lse = at::logsumexp(scores.detach(), -1).to(at::kFloat).masked_fill(blind.squeeze(-1), -kInf);
   }
-  at::Tensor top = scores.detach().amax(-1, true);  // the softmax does not depend on it
-  top = top.masked_fill(top == -kInf, 0);
-  const at::Tensor exponentials = (scores - top).exp();
-  const at::Tensor sum = exponentials.sum(-1, true);
-  result.weights = exponentials / sum.masked_fill(sum == 0, 1);
-  result.lse = (top + sum.log()).squeeze(-1).detach().to(at::kFloat);
   return result;
 }
 
@@ -65,12 +65,11 @@ std::tuple<at::Tensor, at::Tensor> softmax_attention_composite(const at::Tensor&
                                                                bool is_causal, std::optional<double> scale,
                                                                double dropout_p, std::optional<int64_t> dropout_seed) {
   const int64_t B = q.size(0), H = q.size(1), T = q.size(2), S = k.size(2);
-  const SoftmaxWeights w = softmax_weights_composite(q, k, v, attn_mask, is_causal, scale);
+  const SoftmaxWeights w = softmax_weights_composite(q, k, v, attn_mask, is_causal, scale, true);
   at::Tensor weights = w.weights;
   if (dropout_p > 0) weights = weights * dropout_factors(B, H, T, S, dropout_p, *dropout_seed, weights.options());
   const at::Tensor values = expand_heads(finite_or_zero(v.to(weights.scalar_type())), H);  // [B,H,S,Dv]
-  const at::Tensor out = at::matmul(weights, values).masked_fill(w.poisoned.unsqueeze(-1), std::nan(""));
-  return {out.to(q.scalar_type()), w.lse};
+  return {at::matmul(weights, values).to(q.scalar_type()), w.lse};
 }
 
 SoftmaxGrads softmax_attention_backward_composite(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,

@@ -1,5 +1,5 @@
-// hedgerow info: what a model folder or a safetensors file holds. Reads headers only, checks all of
-// them, and needs neither a tokenizer nor a config.json.
+// hedgerow info: what a model folder or a safetensors file holds. Checks all headers, and a folder
+// of a known architecture by loading it; needs neither a tokenizer nor a config.json.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
@@ -13,6 +13,8 @@
 #include "formats/config.h"
 #include "formats/json.h"
 #include "hedgerow/error.h"
+#include "models/model_folder.h"
+#include "models/registry.h"
 
 namespace hedgerow::cli {
 namespace {
@@ -151,12 +153,22 @@ void print_summary(const std::string& path, const formats::Checkpoint& checkpoin
                 formats::shape_text(tensor.shape).c_str(), name.c_str());
 }
 
+// Folders of architectures that are not known here (yet) are described without this check.
+bool is_known_architecture(const Config& config) {
+  const std::string type = config.get_string_or("model_type", "");
+  const auto& known = models::architectures();
+  return std::any_of(known.begin(), known.end(), [&](const models::Architecture& a) {
+    return type == a.model_type || type == models::kConvertedPrefix + a.model_type;
+  });
+}
+
 int run(const CommonOptions& common, const std::string& path) {
   const formats::Checkpoint checkpoint = formats::Checkpoint::open(path);
   std::unique_ptr<Config> config;
   std::error_code ignored;
   if (fs::is_directory(path, ignored) && fs::exists(fs::path(path) / "config.json", ignored))
     config = std::make_unique<Config>(Config::load_folder(path));
+  if (config != nullptr && is_known_architecture(*config)) models::load_model(path);
   const Json layers = config == nullptr ? Json::array() : describe_layers(*config, checkpoint);
   if (common.json) {
     print_json(checkpoint, config.get(), layers);

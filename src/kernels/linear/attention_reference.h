@@ -13,13 +13,13 @@ struct HeadProblem {
   bool exponents = false;
   bool is_causal = false;
   int64_t queries = 0, keys = 0, features = 0, value_dim = 0;
-  const double* q = nullptr;     // [T,F]
-  const double* k = nullptr;     // [S,F]; rows of removed keys are not read
-  const double* v = nullptr;     // [S,Dv]; likewise
-  const char* keep = nullptr;    // [S]
-  const double* s0 = nullptr;    // [F,Dv]
-  const double* z0 = nullptr;    // [F]
-  const double* m0 = nullptr;    // [F]
+  const double* q = nullptr;   // [T,F]
+  const double* k = nullptr;   // [S,F]; rows of removed keys are not read
+  const double* v = nullptr;   // [S,Dv]; likewise
+  const char* keep = nullptr;  // [S]
+  const double* s0 = nullptr;  // [F,Dv]
+  const double* z0 = nullptr;  // [F]
+  const double* m0 = nullptr;  // [F]
 
   // Query t sees the kept keys s < visible(t).
   int64_t visible(int64_t t) const;

@@ -132,17 +132,20 @@ HWY_INLINE const float* load_rows(DType dtype, const ConstTensor& x, int64_t b, 
   return scratch;
 }
 
+// How the tokens of a step raise references: not, once for all of them, or each by itself.
+enum class Raise : uint8_t { kNone, kStep, kTokens };
+
 struct Chunk {
   const float *xq_rows, *xk_rows, *v;  // inputs, where they lie or in scratch
   int64_t xq_row, xk_row, v_row;
-  float *yq, *yk;      // [64][width_pad] projections
-  float *xq, *xk;      // [64][padded] signed exponents (exact only)
-  float *fq, *fk;      // [64][padded] features
-  float *scale;        // [64][padded] state factors of tokens that raise references
-  float *pairs;        // [16][4][4] weights inside a step
+  float *yq, *yk;        // [64][width_pad] projections
+  float *xq, *xk;        // [64][padded] signed exponents (exact only)
+  float *fq, *fk;        // [64][padded] features
+  float* scale;          // [64][padded] state factors of tokens (or steps) that raise references
+  float* pairs;          // [16][4][4] weights inside a step
   float *inv, *maximum;  // [64] 1 / normaliser, query maximum
   Ahead next_q, next_k;  // the next chunk's inputs
-  bool grows[kChunk / kStep];
+  Raise raises[kChunk / kStep];
 
   static int64_t floats(const FeatureShape& s, int64_t dv) {
     const int64_t y = s.given ? 0 : 2 * kChunk * (s.width_pad + s.dim);
@@ -227,32 +230,43 @@ struct Chunk {
   }
 
   // Relative features of n queries and keys of which each query sees the keys up to its own. Where
-  // a key raises references, its step goes token by token: `grows`, with the factors in `scale`.
-  void exact_pass(int64_t n, const FeatureShape& s, References& refs, const uint8_t* keep,
+  // keys raise references a little, their step shares the raised ones; where a lot, it goes token
+  // by token. True if the whole chunk shares references raised by scale[0 .. padded).
+  bool exact_pass(int64_t n, const FeatureShape& s, References& refs, const uint8_t* keep,
                   bool saved = false) {
     const int64_t width = s.padded;
     signed_exponents(n, s, yk, keep, xk);
-    if (!exceeds(n, s, xk, refs.ref)) {
+    const bool raised = exceeds(n, s, xk, refs.ref);
+    if (!raised || !exceeds(n, s, xk, refs.ref, kShare)) {
+      if (raised) raise_references(n, s, xk, refs.ref, scale);
       relative_features(n, s, xk, refs.ref, -1.0f, nullptr, keep, fk);
-      return exact_queries(0, n, s, refs, saved);
+      exact_queries(0, n, s, refs, saved);
+      return raised;
     }
     for (int64_t r = 0; r < n; r += kStep) {
       const int64_t end = std::min<int64_t>(r + kStep, n);
-      grows[r / kStep] = exceeds(end - r, s, xk + r * width, refs.ref);
-      if (!grows[r / kStep]) {
-        relative_features(end - r, s, xk + r * width, refs.ref, -1.0f, nullptr,
-                          keep ? keep + r : nullptr, fk + r * width);
-        exact_queries(r, end, s, refs, saved);
-        continue;
-      }
-      for (int64_t i = r; i < end; i++) {
-        raise_references(1, s, xk + i * width, refs.ref, scale + i * width);
-        relative_features(1, s, xk + i * width, refs.ref, -1.0f, nullptr,
+      raise_step(r, end, s, xk, refs.ref);
+      const int64_t rows = raises[r / kStep] == Raise::kTokens ? 1 : end - r;
+      for (int64_t i = r; i < end; i += rows) {
+        if (rows == 1) raise_references(1, s, xk + i * width, refs.ref, scale + i * width);
+        relative_features(rows, s, xk + i * width, refs.ref, -1.0f, nullptr,
                           keep ? keep + i : nullptr, fk + i * width);
-        exact_queries(i, i + 1, s, refs, saved);
+        exact_queries(i, i + rows, s, refs, saved);
       }
-      for (int64_t i = end; i < r + kStep; i++) std::fill_n(scale + i * width, width, 1.0f);
     }
+    return false;
+  }
+
+  // Decides how the step of rows [r, end) of x raises `ref`, and does it for a shared raise. Tokens
+  // behind the last raise nothing.
+  void raise_step(int64_t r, int64_t end, const FeatureShape& s, const float* x, float* ref) {
+    const int64_t width = s.padded, n = end - r;
+    Raise& how = raises[r / kStep];
+    how = Raise::kNone;
+    if (!exceeds(n, s, x + r * width, ref)) return;
+    how = exceeds(n, s, x + r * width, ref, kShare) ? Raise::kTokens : Raise::kStep;
+    if (how == Raise::kStep) raise_references(n, s, x + r * width, ref, scale + r * width);
+    for (int64_t i = end; i < r + kStep; i++) std::fill_n(scale + i * width, width, 1.0f);
   }
 
   // Relative features of n keys that no query of the chunk reads; true if references were raised,
@@ -278,8 +292,9 @@ struct Chunk {
 
  private:
   void load_features(DType dtype, const ConstTensor& x, const FeatureShape& s, const MapWeights& w,
-                     int64_t b, int64_t h, int64_t first, int64_t n, const uint8_t* keep, bool again,
-                     float* copy, const float** rows, int64_t* stride, float* y, float* f) {
+                     int64_t b, int64_t h, int64_t first, int64_t n, const uint8_t* keep,
+                     bool again, float* copy, const float** rows, int64_t* stride, float* y,
+                     float* f) {
     if (s.given) {
       const int64_t bytes = element_bytes(dtype);
       const char* from = static_cast<const char*>(x.data) +

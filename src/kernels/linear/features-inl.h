@@ -50,6 +50,10 @@ inline constexpr float kPlainBound = 30.0f;
 // A reference is raised when a key exceeds it by this much, so that relative features stay below
 // 2^20 and a sum of T of them below 2^20 T.
 inline constexpr float kSlack = 20.0f;
+// Tokens of a step or a chunk share references raised for all of them while these rise by no more
+// than this: an early query then sees features that are smaller than need be by 2^40, which floats
+// hold, and drops nothing above 2^-86 of its largest.
+inline constexpr float kShare = 40.0f;
 // Reference of a feature that has seen no key, exponent of a removed key and of padding. Twice it
 // is still a number.
 inline constexpr float kUnset = -1e37f;
@@ -165,15 +169,15 @@ HWY_INLINE void zero_pads(int64_t n, const FeatureShape& s, float* f) {
   if (s.half == s.half_pad) return;
   for (int64_t r = 0; r < n; r++) {
     for (int64_t p = 0; p < s.halves; p++) {
-      std::fill(f + r * s.padded + p * s.half_pad + s.half,
-                f + r * s.padded + (p + 1) * s.half_pad, 0.0f);
+      std::fill(f + r * s.padded + p * s.half_pad + s.half, f + r * s.padded + (p + 1) * s.half_pad,
+                0.0f);
     }
   }
 }
 
 // Rows that will be needed soon and lie too far apart for the hardware to foresee them.
 struct Ahead {
-  uintptr_t data = 0;  // may lie outside its tensor: nothing is read
+  uintptr_t data = 0;             // may lie outside its tensor: nothing is read
   int64_t stride = 0, bytes = 0;  // of a row
   HWY_INLINE void fetch(int64_t r) const {
     for (int64_t i = 0; i < bytes; i += 64) {
@@ -266,11 +270,12 @@ HWY_INLINE float row_maximum(const FeatureShape& s, const float* x, const float*
   return reduce_max(top);
 }
 
-// Whether any of rows [0, n) of x exceeds its reference by kSlack.
-HWY_INLINE bool exceeds(int64_t n, const FeatureShape& s, const float* x, const float* ref) {
+// Whether any of rows [0, n) of x exceeds its reference by `slack`.
+HWY_INLINE bool exceeds(int64_t n, const FeatureShape& s, const float* x, const float* ref,
+                        float slack = kSlack) {
   const FloatTag d;
   for (int64_t i = 0; i < s.padded; i += float_lanes()) {
-    const FloatVec bound = hn::Add(hn::LoadU(d, ref + i), hn::Set(d, kSlack));
+    const FloatVec bound = hn::Add(hn::LoadU(d, ref + i), hn::Set(d, slack));
     FloatVec top = hn::LoadU(d, x + i);
     for (int64_t r = 1; r < n; r++) top = hn::Max(top, hn::LoadU(d, x + r * s.padded + i));
     if (!hn::AllFalse(d, hn::Gt(top, bound))) return true;

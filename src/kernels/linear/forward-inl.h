@@ -27,8 +27,12 @@ class HeadForward {
   }
 
   HeadForward(const ForwardCall& p, const FeatureShape& s, Arena& arena)
-      : p_(p), s_(s), dv_(round_up(p.value_dim, float_lanes())), chunk_(s, dv_, arena),
-        wq_(s, arena), wk_(s, arena) {
+      : p_(p),
+        s_(s),
+        dv_(round_up(p.value_dim, float_lanes())),
+        chunk_(s, dv_, arena),
+        wq_(s, arena),
+        wk_(s, arena) {
     state_ = make_state(s.padded, dv_, p.is_causal ? step_panel() : 0);
     state_.data = arena.take(state_.floats());
     z_ = arena.take(s.padded);
@@ -104,11 +108,14 @@ class HeadForward {
     chunk_.load_keys(p_, s_, wk_, b_, kv_, s, n, keep);
     chunk_.load_queries(p_, s_, wq_, b_, h_, t, n);
     std::fill(chunk_.maximum, chunk_.maximum + n4, 0.0f);
-    std::fill(chunk_.grows, chunk_.grows + steps, false);
+    std::fill(chunk_.raises, chunk_.raises + steps, Raise::kNone);
     if (s_.exact() &&
         !(chunk_.plain_keys(n, s_, refs_, keep) && chunk_.plain_queries(n, s_, refs_))) {
       leave_plain(s_, state_, z_, refs_);
-      chunk_.exact_pass(n, s_, refs_, keep);
+      if (chunk_.exact_pass(n, s_, refs_, keep)) {
+        scale_rows(state_, chunk_.scale);
+        add_rows(0, s_.padded, nullptr, 0, chunk_.scale, z_);
+      }
     }
     chunk_.zero_tail(n, n4, s_);
     for (int64_t step = 0; step < steps; step++) normalisers(step);
@@ -132,9 +139,11 @@ class HeadForward {
     const float* fk = chunk_.fk + step * kStep * width;
     float* inv = chunk_.inv + step * kStep;
     float* w = chunk_.pairs + step * kStep * kStep;
-    if (chunk_.grows[step]) {
+    const float* scale = chunk_.scale + step * kStep * width;
+    if (chunk_.raises[step] == Raise::kStep) add_rows(0, width, nullptr, 0, scale, z_);
+    if (chunk_.raises[step] == Raise::kTokens) {
       for (int64_t i = 0; i < kStep; i++) {
-        add_rows(1, width, fk + i * width, width, chunk_.scale + (step * kStep + i) * width, z_);
+        add_rows(1, width, fk + i * width, width, scale + i * width, z_);
         const float den = vec_dot(width, fq + i * width, z_);
         inv[i] = den == 0 ? 0.0f : 1.0f / den;
       }
@@ -187,7 +196,10 @@ class HeadForward {
           __builtin_prefetch(out + (r + i) * out_row + j * float_lanes(), 1);
         }
       }
-      if (!chunk_.grows[step]) {
+      if (chunk_.raises[step] == Raise::kStep) {
+        scale_panel_rows(width, state, state_.panel, NV, chunk_.scale + r * width);
+      }
+      if (chunk_.raises[step] != Raise::kTokens) {
         step_panel_tokens<NV, false>(width, state, state_.panel, fq, width, fk, width,
                                      v + r * chunk_.v_row, chunk_.v_row, chunk_.pairs + r * kStep,
                                      chunk_.inv + r, out + r * out_row, out_row);
@@ -195,9 +207,8 @@ class HeadForward {
       }
       for (int64_t i = 0; i < kStep; i++) {
         token_panel<NV, Scale::kRows>(width, state, state_.panel, chunk_.scale + (r + i) * width,
-                                      fq + i * width, fk + i * width,
-                                      v + (r + i) * chunk_.v_row, chunk_.inv[r + i],
-                                      out + (r + i) * out_row);
+                                      fq + i * width, fk + i * width, v + (r + i) * chunk_.v_row,
+                                      chunk_.inv[r + i], out + (r + i) * out_row);
       }
     }
   }
@@ -207,9 +218,10 @@ class HeadForward {
     const int64_t at = (b_ * p_.heads + h_) * p_.queries + t;
     for (int64_t r = 0; r < n; r++) {
       if (!in_place) {
-        void* to = static_cast<char*>(p_.out.data) +
-                   (b_ * p_.out.batch_stride + h_ * p_.out.head_stride +
-                    (t + r) * p_.out.row_stride) * element_bytes(p_.dtype);
+        void* to =
+            static_cast<char*>(p_.out.data) +
+            (b_ * p_.out.batch_stride + h_ * p_.out.head_stride + (t + r) * p_.out.row_stride) *
+                element_bytes(p_.dtype);
         store_row(p_.dtype, out_ + r * dv_, p_.value_dim, scaled ? chunk_.inv[r] : 1.0f, to);
       }
       if (p_.inv_den) static_cast<float*>(p_.inv_den)[at + r] = chunk_.inv[r];

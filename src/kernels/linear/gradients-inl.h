@@ -166,8 +166,8 @@ class MapGradient {
 
 // Writes the sum of `slots` partial sums, `distance` apart, as the gradients of one head.
 HWY_INLINE void store_weight_gradients(DType dtype, const FeatureShape& s, const float* sums,
-                                       int64_t slots, int64_t distance, int64_t h, void* grad_weight,
-                                       void* grad_bias, float* row) {
+                                       int64_t slots, int64_t distance, int64_t h,
+                                       void* grad_weight, void* grad_bias, float* row) {
   const int64_t bytes = element_bytes(dtype);
   for (int64_t d = 0; d <= s.dim; d++) {
     const float* from = sums + d * s.width_pad;

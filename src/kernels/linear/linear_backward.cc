@@ -2,11 +2,10 @@
 // are summed in an order that follows from the shapes.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/linear/linear_backward.cc"
+#include "base/parallel.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/linear/backward-inl.h"
-
-#include "base/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hedgerow::kernels::linear {

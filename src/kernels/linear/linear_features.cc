@@ -1,12 +1,11 @@
 // Fast feature maps: tasks are heads for a range of the batch.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/linear/linear_features.cc"
+#include "base/parallel.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/linear/chunk-inl.h"
 #include "kernels/linear/gradients-inl.h"
-
-#include "base/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hedgerow::kernels::linear {

@@ -1,11 +1,10 @@
 // Fast forward: tasks are heads; a head's chunks run in order.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/linear/linear_forward.cc"
+#include "base/parallel.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/linear/forward-inl.h"
-
-#include "base/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hedgerow::kernels::linear {

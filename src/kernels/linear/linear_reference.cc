@@ -142,8 +142,10 @@ void linear_forward(const LinearForward& p) {
 struct KeyGradients {
   Doubles k, v, s0, z0;
   KeyGradients(const HeadProblem& head)
-      : k(head.keys * head.features), v(head.keys * head.value_dim),
-        s0(head.features * head.value_dim), z0(head.features) {}
+      : k(head.keys * head.features),
+        v(head.keys * head.value_dim),
+        s0(head.features * head.value_dim),
+        z0(head.features) {}
   HeadGradients with(Doubles& q) {
     return HeadGradients{q.data(), k.data(), v.data(), s0.data(), z0.data()};
   }
@@ -205,8 +207,12 @@ struct Projection {
   template <typename T>
   static Projection load(FeatureMap map, int64_t dim, int64_t width, const void* weight,
                          const void* bias, int64_t h) {
-    return Projection{map, dim, width, feature_width(map, width),
-                      load_block<T>(weight, h, dim * width), load_block<T>(bias, h, width)};
+    return Projection{map,
+                      dim,
+                      width,
+                      feature_width(map, width),
+                      load_block<T>(weight, h, dim * width),
+                      load_block<T>(bias, h, width)};
   }
 
   double project(const double* x, double* y) const {

@@ -1,12 +1,11 @@
 // One decoded token: the caller's state is updated where it lies.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/linear/linear_step.cc"
+#include "base/parallel.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/linear/chunk-inl.h"
 #include "kernels/linear/gradients-inl.h"
-
-#include "base/parallel.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hedgerow::kernels::linear {

@@ -130,7 +130,7 @@ std::vector<Case> cases() {
   for (int64_t T : {0, 1, 2, 3, 4, 5, 63, 64, 65, 129, 200}) {
     add("T" + std::to_string(T), [&](Case& c) { c.T = c.S = T; });
   }
-  for (double scale : {30.0, 1000.0}) {
+  for (double scale : {10.0, 30.0, 1000.0}) {
     add("x" + std::to_string(static_cast<int>(scale)), [&](Case& c) {
       c.scale = scale;
       c.T = c.S = 150;
@@ -142,26 +142,87 @@ std::vector<Case> cases() {
       c.state = true;
     });
   }
-  add("T<S", [](Case& c) { c.T = 37; c.S = 170; });
-  add("T>S", [](Case& c) { c.T = 170; c.S = 37; });
+  add("T<S", [](Case& c) {
+    c.T = 37;
+    c.S = 170;
+  });
+  add("T>S", [](Case& c) {
+    c.T = 170;
+    c.S = 37;
+  });
   add("S=0", [](Case& c) { c.S = 0; });
-  add("S=0 state", [](Case& c) { c.S = 0; c.state = true; });
-  add("widths", [](Case& c) { c.D = 13; c.E = 19; c.Dv = 37; c.bias = true; });
-  add("wide", [](Case& c) { c.D = 64; c.E = 64; c.Dv = 64; c.T = c.S = 130; });
-  add("80", [](Case& c) { c.D = 80; c.E = 40; c.Dv = 80; c.scale = 30; });
+  add("S=0 state", [](Case& c) {
+    c.S = 0;
+    c.state = true;
+  });
+  add("widths", [](Case& c) {
+    c.D = 13;
+    c.E = 19;
+    c.Dv = 37;
+    c.bias = true;
+  });
+  add("wide", [](Case& c) {
+    c.D = 64;
+    c.E = 64;
+    c.Dv = 64;
+    c.T = c.S = 130;
+  });
+  add("80", [](Case& c) {
+    c.D = 80;
+    c.E = 40;
+    c.Dv = 80;
+    c.scale = 30;
+  });
   add("one", [](Case& c) { c.D = c.E = c.Dv = 1; });
-  add("gqa", [](Case& c) { c.H = 6; c.Hkv = 2; c.B = 2; c.mask = true; });
-  add("state", [](Case& c) { c.state = true; c.H = 4; });
-  add("state x30", [](Case& c) { c.state = true; c.scale = 30; });
-  add("mask", [](Case& c) { c.mask = true; c.B = 3; c.bias = true; });
-  add("token major", [](Case& c) { c.token_major = true; c.mask = true; c.D = 20; });
-  add("bf16", [](Case& c) { c.dtype = DType::kBFloat16; c.mask = true; c.state = true; });
-  add("given", [](Case& c) { c.given = true; c.D = 24; c.mask = true; });
-  add("given odd", [](Case& c) { c.given = true; c.D = 23; c.Dv = 5; c.state = true; c.T = 70; });
+  add("gqa", [](Case& c) {
+    c.H = 6;
+    c.Hkv = 2;
+    c.B = 2;
+    c.mask = true;
+  });
+  add("state", [](Case& c) {
+    c.state = true;
+    c.H = 4;
+  });
+  add("state x30", [](Case& c) {
+    c.state = true;
+    c.scale = 30;
+  });
+  add("mask", [](Case& c) {
+    c.mask = true;
+    c.B = 3;
+    c.bias = true;
+  });
+  add("token major", [](Case& c) {
+    c.token_major = true;
+    c.mask = true;
+    c.D = 20;
+  });
+  add("bf16", [](Case& c) {
+    c.dtype = DType::kBFloat16;
+    c.mask = true;
+    c.state = true;
+  });
+  add("given", [](Case& c) {
+    c.given = true;
+    c.D = 24;
+    c.mask = true;
+  });
+  add("given odd", [](Case& c) {
+    c.given = true;
+    c.D = 23;
+    c.Dv = 5;
+    c.state = true;
+    c.T = 70;
+  });
   for (FeatureMap map :
        {FeatureMap::kSoftmax, FeatureMap::kSoftmaxJoint, FeatureMap::kElu, FeatureMap::kRelu,
         FeatureMap::kTaylor, FeatureMap::kExpHalf, FeatureMap::kPerformer}) {
-    add(std::string(feature_map_name(map)), [&](Case& c) { c.map = map; c.E = 13; c.bias = true; });
+    add(std::string(feature_map_name(map)), [&](Case& c) {
+      c.map = map;
+      c.E = 13;
+      c.bias = true;
+    });
     add(std::string(feature_map_name(map)) + " mask state", [&](Case& c) {
       c.map = map;
       c.mask = c.state = true;

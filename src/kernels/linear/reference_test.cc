@@ -8,9 +8,9 @@
 namespace hedgerow::kernels::linear_test {
 namespace {
 
-constexpr FeatureMap kMaps[] = {FeatureMap::kExp,    FeatureMap::kSoftmax, FeatureMap::kSoftmaxJoint,
-                                FeatureMap::kElu,    FeatureMap::kRelu,    FeatureMap::kTaylor,
-                                FeatureMap::kExpHalf, FeatureMap::kPerformer};
+constexpr FeatureMap kMaps[] = {
+    FeatureMap::kExp,  FeatureMap::kSoftmax, FeatureMap::kSoftmaxJoint, FeatureMap::kElu,
+    FeatureMap::kRelu, FeatureMap::kTaylor,  FeatureMap::kExpHalf,      FeatureMap::kPerformer};
 
 TEST(FeatureMaps, NamesAndWidths) {
   for (FeatureMap map : kMaps) EXPECT_EQ(find_feature_map(feature_map_name(map)), map);
@@ -33,8 +33,7 @@ TEST(FeatureMaps, ValuesByHand) {
   };
   const double e1 = std::exp(0.5), e2 = std::exp(-1);
   expect(FeatureMap::kExp, {e1, e2, 1 / e1, 1 / e2});
-  expect(FeatureMap::kSoftmax,
-         {e1 / (e1 + e2), e2 / (e1 + e2), e2 / (e1 + e2), e1 / (e1 + e2)});
+  expect(FeatureMap::kSoftmax, {e1 / (e1 + e2), e2 / (e1 + e2), e2 / (e1 + e2), e1 / (e1 + e2)});
   const double sum = std::exp(1) + std::exp(-2) + std::exp(-1) + std::exp(2);
   expect(FeatureMap::kSoftmaxJoint,
          {std::exp(1) / sum, std::exp(-2) / sum, std::exp(-1) / sum, std::exp(2) / sum});

@@ -155,8 +155,7 @@ HWY_INLINE void token_panel(int64_t rows, float* HWY_RESTRICT state, int64_t pan
     HEDGEROW_UNROLL
     for (int j = 0; j < NV; j++) {
       const FloatVec factor_of = kScale == Scale::kRows ? hn::Set(d, scale[r]) : by[j];
-      const FloatVec s =
-          hn::MulAdd(a, c[j], hn::Mul(hn::LoadU(d, row + j * lanes), factor_of));
+      const FloatVec s = hn::MulAdd(a, c[j], hn::Mul(hn::LoadU(d, row + j * lanes), factor_of));
       hn::StoreU(s, d, row + j * lanes);
       o[j] = hn::MulAdd(q, s, o[j]);
     }
@@ -184,31 +183,41 @@ HWY_INLINE void read_tokens(const State& s, int64_t n, const float* reads, int64
   }
 }
 
-// Multiplies row r by scale[r].
-HWY_INLINE void scale_rows(const State& s, const float* scale) {
+// Multiplies row r of a panel of `vecs` vectors by scale[r].
+HWY_INLINE void scale_panel_rows(int64_t rows, float* state, int64_t panel, int64_t vecs,
+                                 const float* scale) {
   const FloatTag d;
-  for (int64_t p = 0; p < s.panels(); p++) {
-    for (int64_t r = 0; r < s.rows; r++) {
-      float* row = s.panel_data(p) + r * s.panel;
-      const FloatVec by = hn::Set(d, scale[r]);
-      for (int64_t c = 0; c < s.panel_cols(p); c += float_lanes()) {
-        hn::StoreU(hn::Mul(hn::LoadU(d, row + c), by), d, row + c);
-      }
+  for (int64_t r = 0; r < rows; r++) {
+    const FloatVec by = hn::Set(d, scale[r]);
+    for (int64_t v = 0; v < vecs; v++) {
+      float* at = state + r * panel + v * float_lanes();
+      hn::StoreU(hn::Mul(hn::LoadU(d, at), by), d, at);
     }
   }
 }
 
-// Multiplies column c by scale[c].
-HWY_INLINE void scale_cols(const State& s, const float* scale) {
+// Multiplies column c of a panel by scale[c].
+HWY_INLINE void scale_panel_cols(int64_t rows, float* state, int64_t panel, int64_t vecs,
+                                 const float* scale) {
   const FloatTag d;
-  for (int64_t p = 0; p < s.panels(); p++) {
-    for (int64_t c = 0; c < s.panel_cols(p); c += float_lanes()) {
-      const FloatVec by = hn::LoadU(d, scale + p * s.panel + c);
-      for (int64_t r = 0; r < s.rows; r++) {
-        float* row = s.panel_data(p) + r * s.panel + c;
-        hn::StoreU(hn::Mul(hn::LoadU(d, row), by), d, row);
-      }
+  for (int64_t v = 0; v < vecs; v++) {
+    const FloatVec by = hn::LoadU(d, scale + v * float_lanes());
+    for (int64_t r = 0; r < rows; r++) {
+      float* at = state + r * panel + v * float_lanes();
+      hn::StoreU(hn::Mul(hn::LoadU(d, at), by), d, at);
     }
+  }
+}
+
+HWY_INLINE void scale_rows(const State& s, const float* scale) {
+  for (int64_t p = 0; p < s.panels(); p++) {
+    scale_panel_rows(s.rows, s.panel_data(p), s.panel, s.panel_cols(p) / float_lanes(), scale);
+  }
+}
+HWY_INLINE void scale_cols(const State& s, const float* scale) {
+  for (int64_t p = 0; p < s.panels(); p++) {
+    scale_panel_cols(s.rows, s.panel_data(p), s.panel, s.panel_cols(p) / float_lanes(),
+                     scale + p * s.panel);
   }
 }
 
@@ -219,7 +228,7 @@ HWY_INLINE void lane_sums(const FloatVec (&x)[16], float* sums) {
 #else
 // Adds up the 128-bit blocks of x.
 template <class D, class V>
-HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> sum_blocks(D d, V x) {
+HWY_INLINE hn::Vec<hn::FixedTag<float, 4> > sum_blocks(D d, V x) {
   if constexpr (hn::MaxLanes(D()) <= 4) {
     return x;
   } else {

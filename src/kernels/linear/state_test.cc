@@ -177,7 +177,8 @@ TEST_P(EveryTarget, DecodingAgreesWithOneCall) {
   check_decode(half);
 }
 
-// A key far larger than all others comes late: rows before it must not notice, rows after follow it.
+// A key far larger than all others comes late: rows before it must not notice, rows after follow
+// it.
 TEST_P(EveryTarget, OneHugeLaterKey) {
   SimdGuard guard(GetParam());
   Case c = with("huge key", FeatureMap::kExp, 1, 16);

@@ -139,6 +139,7 @@ convert::ConvertConfig resolve(const CommonOptions& common, const ConvertOptions
   take<int64_t>(options.recover_steps, config.recover.steps, 0, "--recover-steps");
   take<int64_t>(options.batch, config.recover.batch, 1, "--batch");
   take<int64_t>(options.length, config.recover.length, 3, "--length");
+  config.recover.fit_length = !options.length;
   take<int64_t>(options.lora, config.recover.lora_rank, 0, "--lora");
   take<int64_t>(options.verify_texts, config.verify.texts, 1, "--verify-texts");
   take_rate(options.distil_lr, config.distil.lr, "--distil-lr");

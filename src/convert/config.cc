@@ -19,8 +19,9 @@ const std::vector<Preset>& presets() {
     quick.verify = {100, {64, 128}, 512};
 
     Preset demo{"demo", "within 12 minutes on 2 cores for a model like MiniLM-L6", {}, {}, {}};
-    demo.distil.steps = 250;
-    demo.recover.steps = 350;
+    demo.distil.steps = 300;
+    demo.recover.steps = 420;
+    demo.recover.lr = 2e-4;
 
     Preset thorough{"thorough", "up to an hour on 2 cores", {}, {}, {}};
     thorough.distil.steps = 1000;

@@ -16,7 +16,7 @@ struct DistilConfig {
   double lr = 3e-2;
   int64_t warmup_steps = 10;
   int64_t tokens = 1024;                             // of a batch of windows
-  std::vector<int64_t> lengths = {64, 128, 256, 512};  // a batch's windows have one of these
+  std::vector<int64_t> lengths = {32, 64, 128, 256, 512};  // a batch's windows have one of these
 };
 
 // Stage 2: the whole model learns the teacher's embeddings and hidden states.
@@ -27,6 +27,7 @@ struct RecoverConfig {
   int64_t warmup_steps = 20;
   int64_t batch = 32;    // texts
   int64_t length = 128;  // tokens of a text, the rest is cut
+  bool fit_length = true;  // a length beyond the model's positions becomes these; false: is refused
   int64_t lora_rank = 0;  // 0: all weights train
   double hidden_weight = 1.0;  // of the hidden states' loss beside the embeddings'
   double max_grad_norm = 1.0;

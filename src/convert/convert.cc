@@ -109,10 +109,11 @@ Conversion::Conversion(const ConvertConfig& config, OutFolder& out) : config_(co
   for (auto& parameter : teacher_.encoder->parameters()) parameter.requires_grad_(false);
   layers_ = chosen_layers(config, model_.encoder->num_layers());
   const int64_t positions = teacher_.encoder->config().max_positions;
-  HEDGEROW_CHECK(config.recover.length <= positions, "--length: a text must have at most ", positions,
-                 " tokens, the model's positions; got ", config.recover.length);
+  if (config.recover.fit_length) config_.recover.length = std::min(config.recover.length, positions);
+  HEDGEROW_CHECK(config_.recover.length <= positions, "--length: a text must have at most ", positions,
+                 " tokens, the model's positions; got ", config_.recover.length);
   const int64_t longest = teacher_.pooling.max_length > 0 ? std::min(teacher_.pooling.max_length, positions) : positions;
-  corpus_ = load_corpus(config, longest);
+  corpus_ = load_corpus(config_, longest);
   verifier_ = std::make_unique<Verifier>(
       teacher_,
       Verifier::Data{corpus_.heldout, corpus_.heldout_bodies, corpus_.prefix, corpus_.suffix, config.verify.kl_lengths,

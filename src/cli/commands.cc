@@ -3,6 +3,7 @@
 namespace hedgerow::cli {
 
 // One declaration and one line in the list for each file of this folder that is a command.
+RunCommand add_bench(CLI::App& command);
 RunCommand add_compare(CLI::App& command);
 RunCommand add_convert(CLI::App& command);
 RunCommand add_embed(CLI::App& command);
@@ -14,10 +15,12 @@ RunCommand add_tokenize(CLI::App& command);
 const std::vector<Command>& commands() {
   static const std::vector<Command> all = {
       {"info", "what a model folder or a safetensors file holds; checks all it reads", add_info},
-      {"convert", "another attention for a model: swap, distil, recover, verify, report", add_convert},
+      {"convert", "another attention for a model: swap, distil, recover, verify, report",
+       add_convert},
       {"compare", "how close one model's attention and outputs are to another's", add_compare},
       {"embed", "sentence embeddings of a text file", add_embed},
       {"forward", "raw outputs of a model for given token ids", add_forward},
+      {"bench", "speed and memory of the attentions against softmax, in one run", add_bench},
       {"report", "HTML page from a run folder", add_report},
       {"tokenize", "lines of text to token ids, and back", add_tokenize},
   };

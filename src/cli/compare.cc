@@ -21,12 +21,15 @@ struct CompareOptions {
   std::vector<int64_t> lengths = {128, 256, 512};
 };
 
-convert::Verifier::Data read_data(const CompareOptions& options, const models::LoadedModel& teacher) {
-  std::vector<std::string> texts = data::read_texts(options.data, data::read_options(options.data, options.column));
+convert::Verifier::Data read_data(const CompareOptions& options,
+                                  const models::LoadedModel& teacher) {
+  std::vector<std::string> texts =
+      data::read_texts(options.data, data::read_options(options.data, options.column));
   if (static_cast<int64_t>(texts.size()) > options.num_texts) texts.resize(options.num_texts);
   const convert::TextEncoder encoder(options.teacher);
   const int64_t positions = teacher.encoder->config().max_positions;
-  const int64_t longest = teacher.pooling.max_length > 0 ? std::min(teacher.pooling.max_length, positions) : positions;
+  const int64_t longest =
+      teacher.pooling.max_length > 0 ? std::min(teacher.pooling.max_length, positions) : positions;
   convert::Verifier::Data out;
   for (const std::string& text : texts) {
     out.bodies.push_back(encoder.body(text));
@@ -43,14 +46,18 @@ convert::Verifier::Data read_data(const CompareOptions& options, const models::L
 void check_comparable(const models::LoadedModel& teacher, const models::LoadedModel& model) {
   const auto &a = teacher.encoder->config(), &b = model.encoder->config();
   HEDGEROW_CHECK(a.vocab_size == b.vocab_size && a.hidden_size == b.hidden_size,
-                 "compare: both models must have one vocabulary and width; got ", a.vocab_size, " and ", b.vocab_size,
-                 " tokens, ", a.hidden_size, " and ", b.hidden_size, " wide");
+                 "compare: both models must have one vocabulary and width; got ", a.vocab_size,
+                 " and ", b.vocab_size, " tokens, ", a.hidden_size, " and ", b.hidden_size,
+                 " wide");
 }
 
 void print(const formats::Json& result) {
-  const auto number = [](const formats::Json& value) { return value.is_null() ? std::nan("") : value.get<double>(); };
+  const auto number = [](const formats::Json& value) {
+    return value.is_null() ? std::nan("") : value.get<double>();
+  };
   std::printf("texts                                %8lld\n", result.at("texts").get<long long>());
-  std::printf("mean cosine of embeddings            %8.4f\n", number(result.at("embedding_cosine")));
+  std::printf("mean cosine of embeddings            %8.4f\n",
+              number(result.at("embedding_cosine")));
   std::printf("same nearest neighbour               %8.3f\n", number(result.at("nn_agreement")));
   std::printf("overlap of the ten nearest           %8.3f\n", number(result.at("top10_overlap")));
   for (const auto& [length, value] : result.at("kl").items())
@@ -59,7 +66,8 @@ void print(const formats::Json& result) {
 
 int run(const CommonOptions& common, const CompareOptions& options) {
   HEDGEROW_CHECK(options.num_texts >= 1, "--texts: must be at least 1; got ", options.num_texts);
-  HEDGEROW_CHECK(options.kl_tokens >= 1, "--kl-tokens: must be at least 1; got ", options.kl_tokens);
+  HEDGEROW_CHECK(options.kl_tokens >= 1, "--kl-tokens: must be at least 1; got ",
+                 options.kl_tokens);
   const models::LoadedModel teacher = load_model(options.teacher, common);
   models::LoadedModel model = load_model(options.model, common);
   check_comparable(teacher, model);
@@ -70,7 +78,8 @@ int run(const CommonOptions& common, const CompareOptions& options) {
   measures.own_kl = std::nan("");
   formats::Json by_head = formats::Json::object();
   for (const auto& [length, inputs] : verifier.windows()) {
-    const analysis::HeadTable table = analysis::kl_of_models(*teacher.encoder, *model.encoder, inputs);
+    const analysis::HeadTable table =
+        analysis::kl_of_models(*teacher.encoder, *model.encoder, inputs);
     measures.kl[length] = analysis::mean_over_layers(table);
     by_head[std::to_string(length)] = convert::as_json(table);
   }
@@ -91,14 +100,23 @@ int run(const CommonOptions& common, const CompareOptions& options) {
 
 RunCommand add_compare(CLI::App& command) {
   auto options = std::make_shared<CompareOptions>();
-  command.add_option("teacher", options->teacher, "folder of the model to compare to")->required()->type_name("TEACHER");
-  command.add_option("model", options->model, "folder of the model to judge")->required()->type_name("MODEL");
-  command.add_option("--data", options->data, "text, UTF-8, one a line")->required()->type_name("FILE");
+  command.add_option("teacher", options->teacher, "folder of the model to compare to")
+      ->required()
+      ->type_name("TEACHER");
+  command.add_option("model", options->model, "folder of the model to judge")
+      ->required()
+      ->type_name("MODEL");
+  command.add_option("--data", options->data, "text, UTF-8, one a line")
+      ->required()
+      ->type_name("FILE");
   command.add_option("--column", options->column, "column of a .tsv file, from 1")->type_name("N");
-  command.add_option("--texts", options->num_texts, "texts to read, the first ones")->capture_default_str();
+  command.add_option("--texts", options->num_texts, "texts to read, the first ones")
+      ->capture_default_str();
   command.add_option("--lengths", options->lengths, "tokens of the windows for attention")
-      ->delimiter(',')->capture_default_str();
-  command.add_option("--kl-tokens", options->kl_tokens, "tokens of text at each length")->capture_default_str();
+      ->delimiter(',')
+      ->capture_default_str();
+  command.add_option("--kl-tokens", options->kl_tokens, "tokens of text at each length")
+      ->capture_default_str();
   return [options](const CommonOptions& common) { return run(common, *options); };
 }
 

@@ -74,7 +74,8 @@ std::map<std::string, nn::OptionValue> mixer_options(const ConvertOptions& optio
   if (!options.map.empty()) all.push_back("map=" + options.map);
   for (const std::string& item : all) {
     const size_t equals = item.find('=');
-    HEDGEROW_CHECK(equals != std::string::npos && equals > 0, "--set: must be NAME=VALUE; got ", item);
+    HEDGEROW_CHECK(equals != std::string::npos && equals > 0, "--set: must be NAME=VALUE; got ",
+                   item);
     const std::string name = item.substr(0, equals);
     std::string known;
     const nn::OptionSpec* found = nullptr;
@@ -82,8 +83,8 @@ std::map<std::string, nn::OptionValue> mixer_options(const ConvertOptions& optio
       known += (known.empty() ? "" : ", ") + spec.name;
       if (spec.name == name) found = &spec;
     }
-    HEDGEROW_CHECK(found != nullptr, "--set: ", type.kind, " has the options ", known.empty() ? "(none)" : known,
-                   "; got ", name);
+    HEDGEROW_CHECK(found != nullptr, "--set: ", type.kind, " has the options ",
+                   known.empty() ? "(none)" : known, "; got ", name);
     given[name] = parse_value(*found, item.substr(equals + 1));
   }
   return nn::Options(type.kind, type.options, given).values();
@@ -101,7 +102,8 @@ std::string typed_command() {
   std::istringstream words(all);
   for (std::string word; std::getline(words, word, '\0');) {
     if (out.empty()) word = word.substr(word.find_last_of('/') + 1);
-    const bool plain = !word.empty() && word.find_first_of(" \t\n\"'\\$&|;<>()*?`#~") == std::string::npos;
+    const bool plain =
+        !word.empty() && word.find_first_of(" \t\n\"'\\$&|;<>()*?`#~") == std::string::npos;
     if (!out.empty()) out += ' ';
     if (plain) {
       out += word;
@@ -123,7 +125,8 @@ void take(const std::optional<T>& given, U& target, T low, const char* name) {
 
 void take_rate(const std::optional<double>& given, double& target, const char* name) {
   if (!given) return;
-  HEDGEROW_CHECK(*given > 0 && *given < 1e3, name, ": must be above 0 and below 1000; got ", *given);
+  HEDGEROW_CHECK(*given > 0 && *given < 1e3, name, ": must be above 0 and below 1000; got ",
+                 *given);
   target = *given;
 }
 
@@ -152,10 +155,11 @@ convert::ConvertConfig resolve(const CommonOptions& common, const ConvertOptions
 }
 
 int run(const CommonOptions& common, const ConvertOptions& options) {
-  HEDGEROW_CHECK(common.dtype == "float32", "--dtype: convert works in float32; got ", common.dtype);
+  HEDGEROW_CHECK(common.dtype == "float32", "--dtype: convert works in float32; got ",
+                 common.dtype);
   const convert::ConvertConfig config = resolve(common, options);
-  const formats::Json summary =
-      convert::run_conversion(config, [](const std::string& folder) { report::write_report(folder); });
+  const formats::Json summary = convert::run_conversion(
+      config, [](const std::string& folder) { report::write_report(folder); });
   if (common.json) {
     std::printf("%s\n", formats::dump_json(summary).c_str());
   } else if (summary.is_null()) {
@@ -172,26 +176,37 @@ RunCommand add_convert(CLI::App& command) {
   auto options = std::make_shared<ConvertOptions>();
   convert::ConvertConfig& config = options->config;
   std::string kinds, presets;
-  for (const nn::MixerType& type : nn::mixer_types()) kinds += (kinds.empty() ? "" : ", ") + type.kind;
+  for (const nn::MixerType& type : nn::mixer_types())
+    kinds += (kinds.empty() ? "" : ", ") + type.kind;
   for (const convert::Preset& p : convert::presets())
     presets += concat(presets.empty() ? "" : "; ", p.name, ": ", p.summary);
-  command.add_option("model", config.model, "folder of the model to convert")->required()->type_name("MODEL");
+  command.add_option("model", config.model, "folder of the model to convert")
+      ->required()
+      ->type_name("MODEL");
   command.add_option("--to", config.kind, "mechanism: " + kinds)->required()->type_name("KIND");
-  command.add_option("--data", config.data, "text, UTF-8, one a line")->required()->type_name("FILE");
-  command.add_option("--heldout", config.heldout, "text never trained on (default: a tenth of --data)")->type_name("FILE");
+  command.add_option("--data", config.data, "text, UTF-8, one a line")
+      ->required()
+      ->type_name("FILE");
+  command
+      .add_option("--heldout", config.heldout, "text never trained on (default: a tenth of --data)")
+      ->type_name("FILE");
   command.add_option("--column", config.column, "column of a .tsv file, from 1")->type_name("N");
   command.add_option("--out", config.out, "folder to write")->required()->type_name("OUT");
-  command.add_option("--map", options->map, "feature map; the same as --set map=NAME")->type_name("NAME");
+  command.add_option("--map", options->map, "feature map; the same as --set map=NAME")
+      ->type_name("NAME");
   command.add_option("--set", options->set, "option of the mechanism")->type_name("NAME=VALUE");
-  command.add_option("--layers", options->layers, "all, or numbers and ranges: 0,2,4-5")->capture_default_str();
+  command.add_option("--layers", options->layers, "all, or numbers and ranges: 0,2,4-5")
+      ->capture_default_str();
   command.add_option("--preset", config.preset, presets)->capture_default_str();
-  command.add_option("--distil-steps", options->distil_steps, "steps of attention distillation; 0: none");
+  command.add_option("--distil-steps", options->distil_steps,
+                     "steps of attention distillation; 0: none");
   command.add_option("--recover-steps", options->recover_steps, "steps of recovery; 0: none");
   command.add_option("--distil-lr", options->distil_lr, "learning rate of distillation");
   command.add_option("--recover-lr", options->recover_lr, "learning rate of recovery");
   command.add_option("--batch", options->batch, "texts in a batch of recovery");
   command.add_option("--length", options->length, "tokens of a text in recovery, the rest is cut");
-  command.add_option("--lora", options->lora, "rank of low-rank updates in recovery; 0: train all weights");
+  command.add_option("--lora", options->lora,
+                     "rank of low-rank updates in recovery; 0: train all weights");
   command.add_option("--verify-texts", options->verify_texts, "held-out texts to verify with");
   command.add_flag("--resume", config.resume, "continue an interrupted run");
   command.add_flag("--force", config.force, "replace OUT once the new one is complete");

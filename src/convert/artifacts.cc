@@ -29,7 +29,8 @@ formats::Json cosine_counts(const std::vector<double>& cosines) {
 formats::Json cosine_edges() {
   formats::Json edges = formats::Json::array();
   for (int64_t i = 0; i <= kCosineBins; ++i)
-    edges.push_back(kLowestCosine + (1.0 - kLowestCosine) * static_cast<double>(i) / static_cast<double>(kCosineBins));
+    edges.push_back(kLowestCosine + (1.0 - kLowestCosine) * static_cast<double>(i) /
+                                        static_cast<double>(kCosineBins));
   return edges;
 }
 
@@ -45,8 +46,9 @@ models::EncoderInput one_text(const std::vector<int64_t>& ids) {
   return input;
 }
 
-formats::Json map_of(const TextEncoder& encoder, const std::string& text, const std::vector<int64_t>& ids,
-                     models::Encoder& teacher, models::Encoder& model) {
+formats::Json map_of(const TextEncoder& encoder, const std::string& text,
+                     const std::vector<int64_t>& ids, models::Encoder& teacher,
+                     models::Encoder& model) {
   const models::EncoderInput input = one_text(ids);
   const analysis::AttentionMaps theirs = analysis::attention_maps(teacher, input);
   const analysis::AttentionMaps ours = analysis::attention_maps(model, input);
@@ -69,8 +71,8 @@ formats::Json measured(const Measures& measures) {
           {"cosine_counts", cosine_counts(measures.embedding.cosines)}};
 }
 
-formats::Json make_summary(const ConvertConfig& config, models::Encoder& model, const formats::Json& results,
-                           const formats::Json& seconds) {
+formats::Json make_summary(const ConvertConfig& config, models::Encoder& model,
+                           const formats::Json& results, const formats::Json& seconds) {
   formats::Json summary = {{"format", 1}, {"kind", config.kind}};
   const auto map = config.options.find("map");
   if (map != config.options.end()) summary["map"] = nn::to_string(map->second);
@@ -90,15 +92,16 @@ formats::Json make_summary(const ConvertConfig& config, models::Encoder& model, 
   return summary;
 }
 
-formats::Json make_analysis(const Verifier& verifier, const formats::Json& results, const formats::Json& entropy,
-                            const formats::Json& examples) {
+formats::Json make_analysis(const Verifier& verifier, const formats::Json& results,
+                            const formats::Json& entropy, const formats::Json& examples) {
   formats::Json kl = {{"length", verifier.report_length()}};
   formats::Json histogram = {{"edges", cosine_edges()}};
   for (const auto& [stage, result] : results.items()) {
     kl[stage] = result.at("kl_by_head");
     histogram[stage] = result.at("cosine_counts");
   }
-  if (results.contains("after")) kl["after, its own queries and keys"] = results.at("after").at("own_kl_by_head");
+  if (results.contains("after"))
+    kl["after, its own queries and keys"] = results.at("after").at("own_kl_by_head");
   formats::Json analysis = formats::Json::object();
   if (verifier.report_length() > 0) {
     analysis["kl"] = kl;
@@ -108,10 +111,12 @@ formats::Json make_analysis(const Verifier& verifier, const formats::Json& resul
   return analysis;
 }
 
-formats::Json entropy_tables(const Verifier& verifier, models::Encoder& teacher, models::Encoder& model) {
+formats::Json entropy_tables(const Verifier& verifier, models::Encoder& teacher,
+                             models::Encoder& model) {
   if (verifier.report_length() == 0) return nullptr;
   const auto& inputs = verifier.windows().begin()->second;
-  return {{"teacher", as_json(analysis::entropy(teacher, inputs))}, {"model", as_json(analysis::entropy(model, inputs))}};
+  return {{"teacher", as_json(analysis::entropy(teacher, inputs))},
+          {"model", as_json(analysis::entropy(model, inputs))}};
 }
 
 formats::Json neighbour_examples(const at::Tensor& teacher, const at::Tensor& model,
@@ -129,7 +134,9 @@ formats::Json neighbour_examples(const at::Tensor& teacher, const at::Tensor& mo
   const int64_t count = std::min(kNumExamples, num_texts);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t query = i * num_texts / count;
-    examples.push_back({{"query", texts[query]}, {"teacher", named(theirs[query])}, {"model", named(ours[query])}});
+    examples.push_back({{"query", texts[query]},
+                        {"teacher", named(theirs[query])},
+                        {"model", named(ours[query])}});
   }
   return examples;
 }
@@ -154,7 +161,10 @@ formats::Json make_maps(const TextEncoder& encoder, const Corpus& corpus, models
     text += (text.empty() ? "" : " ") + corpus.heldout_texts[i];
   }
   sentences.push_back(map_of(encoder, text, encoder.wrap(body, wanted).ids, teacher, model));
-  return {{"scale", "sqrt"}, {"layers", model.num_layers()}, {"heads", model.config().num_heads}, {"sentences", sentences}};
+  return {{"scale", "sqrt"},
+          {"layers", model.num_layers()},
+          {"heads", model.config().num_heads},
+          {"sentences", sentences}};
 }
 
 }  // namespace hedgerow::convert

@@ -14,14 +14,15 @@ namespace hedgerow::convert {
 formats::Json measured(const Measures& measures);
 
 // summary.json from the stages' results ({"before": measured(..), ..}) and their seconds.
-formats::Json make_summary(const ConvertConfig& config, models::Encoder& model, const formats::Json& results,
-                           const formats::Json& seconds);
+formats::Json make_summary(const ConvertConfig& config, models::Encoder& model,
+                           const formats::Json& results, const formats::Json& seconds);
 
-formats::Json make_analysis(const Verifier& verifier, const formats::Json& results, const formats::Json& entropy,
-                            const formats::Json& examples);
+formats::Json make_analysis(const Verifier& verifier, const formats::Json& results,
+                            const formats::Json& entropy, const formats::Json& examples);
 
 // {"teacher": table, "model": table} at the report's length.
-formats::Json entropy_tables(const Verifier& verifier, models::Encoder& teacher, models::Encoder& model);
+formats::Json entropy_tables(const Verifier& verifier, models::Encoder& teacher,
+                             models::Encoder& model);
 
 // A few texts with their nearest others in both models.
 formats::Json neighbour_examples(const at::Tensor& teacher, const at::Tensor& model,

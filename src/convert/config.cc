@@ -69,20 +69,25 @@ std::string toml(const nn::OptionValue& value) {
 }  // namespace
 
 std::string to_toml(const ConvertConfig& c, const std::string& data_md5) {
-  std::string out = concat("task = \"convert\"\nmodel = ", quoted(c.model), "\nkind = ", quoted(c.kind),
-                           "\npreset = ", quoted(c.preset), "\nlayers = ", c.layers.empty() ? "\"all\"" : list(c.layers),
+  std::string out = concat("task = \"convert\"\nmodel = ", quoted(c.model),
+                           "\nkind = ", quoted(c.kind), "\npreset = ", quoted(c.preset),
+                           "\nlayers = ", c.layers.empty() ? "\"all\"" : list(c.layers),
                            "\nseed = ", c.seed, "\nthreads = ", c.threads, "\n\n[options]\n");
   for (const auto& [name, value] : c.options) out += concat(name, " = ", toml(value), "\n");
-  out += concat("\n[data]\nfile = ", quoted(c.data), "\nheldout = ", quoted(c.heldout), "\ncolumn = ", c.column,
-                "\nmd5 = ", quoted(data_md5), "\n");
-  out += concat("\n[distil]\nsteps = ", c.distil.steps, "\nlr = ", number(c.distil.lr), "\nwarmup_steps = ",
-                c.distil.warmup_steps, "\ntokens = ", c.distil.tokens, "\nlengths = ", list(c.distil.lengths), "\n");
-  out += concat("\n[recover]\nsteps = ", c.recover.steps, "\nlr = ", number(c.recover.lr), "\nmixer_lr = ",
-                number(c.recover.mixer_lr), "\nwarmup_steps = ", c.recover.warmup_steps, "\nbatch = ", c.recover.batch,
-                "\nlength = ", c.recover.length, "\nlora_rank = ", c.recover.lora_rank, "\nhidden_weight = ",
-                number(c.recover.hidden_weight), "\nmax_grad_norm = ", number(c.recover.max_grad_norm), "\n");
-  out += concat("\n[verify]\ntexts = ", c.verify.texts, "\nkl_lengths = ", list(c.verify.kl_lengths), "\nkl_tokens = ",
-                c.verify.kl_tokens, "\n");
+  out += concat("\n[data]\nfile = ", quoted(c.data), "\nheldout = ", quoted(c.heldout),
+                "\ncolumn = ", c.column, "\nmd5 = ", quoted(data_md5), "\n");
+  out += concat("\n[distil]\nsteps = ", c.distil.steps, "\nlr = ", number(c.distil.lr),
+                "\nwarmup_steps = ", c.distil.warmup_steps, "\ntokens = ", c.distil.tokens,
+                "\nlengths = ", list(c.distil.lengths), "\n");
+  out += concat("\n[recover]\nsteps = ", c.recover.steps, "\nlr = ", number(c.recover.lr),
+                "\nmixer_lr = ", number(c.recover.mixer_lr),
+                "\nwarmup_steps = ", c.recover.warmup_steps, "\nbatch = ", c.recover.batch,
+                "\nlength = ", c.recover.length, "\nlora_rank = ", c.recover.lora_rank,
+                "\nhidden_weight = ", number(c.recover.hidden_weight),
+                "\nmax_grad_norm = ", number(c.recover.max_grad_norm), "\n");
+  out +=
+      concat("\n[verify]\ntexts = ", c.verify.texts, "\nkl_lengths = ", list(c.verify.kl_lengths),
+             "\nkl_tokens = ", c.verify.kl_tokens, "\n");
   return out;
 }
 

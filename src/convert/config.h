@@ -15,7 +15,7 @@ struct DistilConfig {
   int64_t steps = 0;
   double lr = 3e-2;
   int64_t warmup_steps = 10;
-  int64_t tokens = 1024;                             // of a batch of windows
+  int64_t tokens = 1024;                                   // of a batch of windows
   std::vector<int64_t> lengths = {32, 64, 128, 256, 512};  // a batch's windows have one of these
 };
 
@@ -25,19 +25,19 @@ struct RecoverConfig {
   double lr = 1e-4;
   double mixer_lr = 1e-3;
   int64_t warmup_steps = 20;
-  int64_t batch = 32;    // texts
-  int64_t length = 128;  // tokens of a text, the rest is cut
+  int64_t batch = 32;      // texts
+  int64_t length = 128;    // tokens of a text, the rest is cut
   bool fit_length = true;  // a length beyond the model's positions becomes these; false: is refused
-  int64_t lora_rank = 0;  // 0: all weights train
+  int64_t lora_rank = 0;   // 0: all weights train
   double hidden_weight = 1.0;  // of the hidden states' loss beside the embeddings'
   double max_grad_norm = 1.0;
 };
 
 // What is measured on held-out text.
 struct VerifyConfig {
-  int64_t texts = 2000;                            // the first ones of the held-out file
+  int64_t texts = 2000;  // the first ones of the held-out file
   std::vector<int64_t> kl_lengths = {128, 256, 512};
-  int64_t kl_tokens = 8192;                        // of held-out text at each length
+  int64_t kl_tokens = 8192;  // of held-out text at each length
 };
 
 struct ConvertConfig {

@@ -47,7 +47,8 @@ std::vector<int64_t> chosen_layers(const ConvertConfig& config, int64_t num_laye
   if (layers.empty())
     for (int64_t i = 0; i < num_layers; ++i) layers.push_back(i);
   for (int64_t layer : layers)
-    HEDGEROW_CHECK(layer >= 0 && layer < num_layers, "--layers: must be in [0, ", num_layers, "); got ", layer);
+    HEDGEROW_CHECK(layer >= 0 && layer < num_layers, "--layers: must be in [0, ", num_layers,
+                   "); got ", layer);
   return layers;
 }
 
@@ -58,7 +59,9 @@ class ProgressFile {
   explicit ProgressFile(std::string path) : path_(std::move(path)) {
     if (std::filesystem::exists(path_)) json_ = formats::read_json_file(path_);
   }
-  bool has(const char* section, const std::string& name) const { return json_.at(section).contains(name); }
+  bool has(const char* section, const std::string& name) const {
+    return json_.at(section).contains(name);
+  }
   const formats::Json& section(const char* name) const { return json_.at(name); }
   void set(const char* section, const std::string& name, formats::Json value) {
     json_[section][name] = std::move(value);
@@ -109,20 +112,24 @@ Conversion::Conversion(const ConvertConfig& config, OutFolder& out) : config_(co
   for (auto& parameter : teacher_.encoder->parameters()) parameter.requires_grad_(false);
   layers_ = chosen_layers(config, model_.encoder->num_layers());
   const int64_t positions = teacher_.encoder->config().max_positions;
-  if (config.recover.fit_length) config_.recover.length = std::min(config.recover.length, positions);
-  HEDGEROW_CHECK(config_.recover.length <= positions, "--length: a text must have at most ", positions,
-                 " tokens, the model's positions; got ", config_.recover.length);
-  const int64_t longest = teacher_.pooling.max_length > 0 ? std::min(teacher_.pooling.max_length, positions) : positions;
+  if (config.recover.fit_length)
+    config_.recover.length = std::min(config.recover.length, positions);
+  HEDGEROW_CHECK(config_.recover.length <= positions, "--length: a text must have at most ",
+                 positions, " tokens, the model's positions; got ", config_.recover.length);
+  const int64_t longest = teacher_.pooling.max_length > 0
+                              ? std::min(teacher_.pooling.max_length, positions)
+                              : positions;
   corpus_ = load_corpus(config_, longest);
   verifier_ = std::make_unique<Verifier>(
       teacher_,
-      Verifier::Data{corpus_.heldout, corpus_.heldout_bodies, corpus_.prefix, corpus_.suffix, config.verify.kl_lengths,
-                     config.verify.kl_tokens},
+      Verifier::Data{corpus_.heldout, corpus_.heldout_bodies, corpus_.prefix, corpus_.suffix,
+                     config.verify.kl_lengths, config.verify.kl_tokens},
       config.quiet);
   swap_mixers();
   claim_folder();
-  note(concat("convert: ", corpus_.train.size(), " training and ", corpus_.num_heldout, " held-out texts, ",
-              layers_.size(), " of ", model_.encoder->num_layers(), " layers to ", config.kind));
+  note(concat("convert: ", corpus_.train.size(), " training and ", corpus_.num_heldout,
+              " held-out texts, ", layers_.size(), " of ", model_.encoder->num_layers(),
+              " layers to ", config.kind));
 }
 
 // Writes run.toml, or makes sure that a resumed run is the same run.
@@ -133,7 +140,8 @@ void Conversion::claim_folder() {
   std::error_code ignored;
   if (out_.state() == OutFolder::State::resumed && std::filesystem::exists(path, ignored)) {
     HEDGEROW_CHECK(read_file(path) == recipe, "--resume: ", out_.path(),
-                   " was started with other settings or data (see its run.toml); repeat the same command, or --force");
+                   " was started with other settings or data (see its run.toml); repeat the same "
+                   "command, or --force");
   } else {
     std::filesystem::create_directories(out_.file("training"));
     write_file_atomically(path, recipe);
@@ -162,11 +170,13 @@ void Conversion::measure(const char* stage, const char* label) {
   }
   char text[160];
   std::snprintf(text, sizeof text, "%s: cosine %.4f  nearest neighbour %.3f  top-10 %.3f", label,
-                measures.embedding.embedding_cosine, measures.embedding.nn_agreement, measures.embedding.top10_overlap);
+                measures.embedding.embedding_cosine, measures.embedding.nn_agreement,
+                measures.embedding.top10_overlap);
   note(text + kl);
 }
 
-train::LoopConfig Conversion::loop_config(const char* stage, int64_t steps, int64_t warmup_steps) const {
+train::LoopConfig Conversion::loop_config(const char* stage, int64_t steps,
+                                          int64_t warmup_steps) const {
   train::LoopConfig loop;
   loop.stage = stage;
   loop.schedule = {train::Schedule::Kind::cosine, steps, std::min(warmup_steps, steps / 2)};
@@ -175,7 +185,8 @@ train::LoopConfig Conversion::loop_config(const char* stage, int64_t steps, int6
   return loop;
 }
 
-void Conversion::run_stage(const char* stage, train::Objective& objective, const train::LoopConfig& loop) {
+void Conversion::run_stage(const char* stage, train::Objective& objective,
+                           const train::LoopConfig& loop) {
   const std::string last = loop.training_folder + "/last";
   int64_t keep_bytes = progress_->log_bytes();
   if (train::has_checkpoint(last)) {
@@ -204,9 +215,10 @@ void Conversion::distil() {
     train::load_checkpoint(folder, "distilled", tensors);
     return;
   }
-  const auto objective =
-      distil_objective(*teacher_.encoder, *model_.encoder, layers_, corpus_, config_.distil, config_.seed);
-  run_stage("distil", *objective, loop_config("distil", config_.distil.steps, config_.distil.warmup_steps));
+  const auto objective = distil_objective(*teacher_.encoder, *model_.encoder, layers_, corpus_,
+                                          config_.distil, config_.seed);
+  run_stage("distil", *objective,
+            loop_config("distil", config_.distil.steps, config_.distil.warmup_steps));
   train::RunState state;
   state.stage = "distilled";
   train::save_checkpoint(folder, state, tensors);
@@ -219,8 +231,10 @@ void Conversion::recover() {
     model_.encoder->add_lora(config_.recover.lora_rank,
                              kLoraAlphaPerRank * static_cast<double>(config_.recover.lora_rank));
   }
-  const auto objective = recover_objective(teacher_, model_, corpus_, config_.recover, config_.seed);
-  train::LoopConfig loop = loop_config("recover", config_.recover.steps, config_.recover.warmup_steps);
+  const auto objective =
+      recover_objective(teacher_, model_, corpus_, config_.recover, config_.seed);
+  train::LoopConfig loop =
+      loop_config("recover", config_.recover.steps, config_.recover.warmup_steps);
   loop.max_grad_norm = config_.recover.max_grad_norm;
   run_stage("recover", *objective, loop);
   if (config_.recover.lora_rank > 0) model_.encoder->merge_lora();
@@ -229,13 +243,15 @@ void Conversion::recover() {
 formats::Json Conversion::write(const std::function<void(const std::string&)>& before_rename) {
   const TextEncoder encoder(config_.model);
   const formats::Json& results = progress_->section("results");
-  if (!verifier_->model_embeddings().defined()) verifier_->measure(model_, "converted");  // resumed after "after"
+  if (!verifier_->model_embeddings().defined())
+    verifier_->measure(model_, "converted");  // resumed after "after"
   const formats::Json entropy = entropy_tables(*verifier_, *teacher_.encoder, *model_.encoder);
-  const formats::Json examples =
-      neighbour_examples(verifier_->teacher_embeddings(), verifier_->model_embeddings(), corpus_.heldout_texts);
+  const formats::Json examples = neighbour_examples(
+      verifier_->teacher_embeddings(), verifier_->model_embeddings(), corpus_.heldout_texts);
   const formats::Json analysis = make_analysis(*verifier_, results, entropy, examples);
   const formats::Json maps = make_maps(encoder, corpus_, *teacher_.encoder, *model_.encoder);
-  const formats::Json summary = make_summary(config_, *model_.encoder, results, progress_->section("seconds"));
+  const formats::Json summary =
+      make_summary(config_, *model_.encoder, results, progress_->section("seconds"));
   models::save_model(model_, config_.model, out_.path());
   write_file_atomically(out_.file("analysis.json"), formats::dump_json(analysis) + "\n");
   write_file_atomically(out_.file("maps.json"), formats::dump_json(maps) + "\n");
@@ -259,8 +275,10 @@ formats::Json Conversion::run(const std::function<void(const std::string&)>& bef
 
 formats::Json run_conversion(const ConvertConfig& config,
                              const std::function<void(const std::string&)>& before_rename) {
-  HEDGEROW_CHECK(std::filesystem::is_directory(config.model), "model: no such folder; got ", config.model);
-  OutFolder out(config.out, config.resume, config.force, {config.model, config.data, config.heldout});
+  HEDGEROW_CHECK(std::filesystem::is_directory(config.model), "model: no such folder; got ",
+                 config.model);
+  OutFolder out(config.out, config.resume, config.force,
+                {config.model, config.data, config.heldout});
   if (out.state() == OutFolder::State::complete) return nullptr;
   return Conversion(config, out).run(before_rename);
 }

@@ -30,7 +30,8 @@ std::shared_ptr<models::Encoder> tiny_encoder() {
   auto encoder = std::make_shared<models::Encoder>(c);
   at::Generator generator = at::detail::createCPUGenerator(5);
   const at::NoGradGuard no_grad;
-  for (auto& parameter : encoder->parameters()) parameter.copy_(at::randn(parameter.sizes(), generator) * 0.4);
+  for (auto& parameter : encoder->parameters())
+    parameter.copy_(at::randn(parameter.sizes(), generator) * 0.4);
   return encoder;
 }
 
@@ -53,7 +54,8 @@ Corpus tiny_corpus() {
     const int64_t* data = ids.const_data_ptr<int64_t>();
     corpus.train_bodies.emplace_back(data, data + ids.numel());
     data::Sequence sequence{{1}, {}};
-    sequence.ids.insert(sequence.ids.end(), corpus.train_bodies.back().begin(), corpus.train_bodies.back().end());
+    sequence.ids.insert(sequence.ids.end(), corpus.train_bodies.back().begin(),
+                        corpus.train_bodies.back().end());
     sequence.ids.push_back(2);
     corpus.train.push_back(sequence);
   }
@@ -95,7 +97,8 @@ TEST(Distil, StepsDependOnSeedAndIndexAlone) {
   const auto first = distil_objective(*teacher, *model, {0, 1}, corpus, tiny_distil(), 3);
   const auto second = distil_objective(*teacher, *model, {0, 1}, corpus, tiny_distil(), 3);
   first->parameter_groups();
-  for (const int64_t index : {5, 0, 5}) EXPECT_EQ(first->step(index).loss, second->step(index).loss);
+  for (const int64_t index : {5, 0, 5})
+    EXPECT_EQ(first->step(index).loss, second->step(index).loss);
   EXPECT_NE(first->step(0).loss, first->step(1).loss);
   const auto other = distil_objective(*teacher, *model, {0, 1}, corpus, tiny_distil(), 4);
   EXPECT_NE(first->step(0).loss, other->step(0).loss);

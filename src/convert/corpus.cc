@@ -35,7 +35,8 @@ std::vector<int64_t> TextEncoder::body(const std::string& text) const {
 
 data::Sequence TextEncoder::wrap(const std::vector<int64_t>& body, int64_t max_length) const {
   const int64_t fixed = static_cast<int64_t>(special_.prefix.size() + special_.suffix.size());
-  HEDGEROW_CHECK(max_length > fixed, "a text's length must exceed its ", fixed, " special tokens; got ", max_length);
+  HEDGEROW_CHECK(max_length > fixed, "a text's length must exceed its ", fixed,
+                 " special tokens; got ", max_length);
   data::Sequence sequence;
   sequence.ids = special_.prefix;
   const int64_t count = std::min<int64_t>(max_length - fixed, body.size());
@@ -51,7 +52,8 @@ std::string TextEncoder::token(int64_t id) const {
 namespace {
 
 // Bodies of all texts; texts without a token are dropped from both lists.
-std::vector<std::vector<int64_t>> bodies(const TextEncoder& encoder, std::vector<std::string>& texts) {
+std::vector<std::vector<int64_t>> bodies(const TextEncoder& encoder,
+                                         std::vector<std::string>& texts) {
   std::vector<std::vector<int64_t>> out;
   std::vector<std::string> kept;
   for (std::string& text : texts) {
@@ -68,7 +70,8 @@ std::vector<std::vector<int64_t>> bodies(const TextEncoder& encoder, std::vector
 }  // namespace
 
 Corpus load_corpus(const ConvertConfig& config, int64_t max_length) {
-  data::Split split = data::read_split(config.data, config.heldout, data::read_options(config.data, config.column));
+  data::Split split =
+      data::read_split(config.data, config.heldout, data::read_options(config.data, config.column));
   const TextEncoder encoder(config.model);
   Corpus corpus;
   corpus.prefix = encoder.special().prefix;
@@ -78,8 +81,8 @@ Corpus load_corpus(const ConvertConfig& config, int64_t max_length) {
   corpus.heldout_bodies = bodies(encoder, split.heldout);
   corpus.num_heldout = static_cast<int64_t>(corpus.heldout_bodies.size());
   HEDGEROW_CHECK(!corpus.train_bodies.empty() && !corpus.heldout_bodies.empty(), config.data,
-                 ": training and held-out texts must have tokens; got ", corpus.train_bodies.size(), " and ",
-                 corpus.heldout_bodies.size(), " texts with some");
+                 ": training and held-out texts must have tokens; got ", corpus.train_bodies.size(),
+                 " and ", corpus.heldout_bodies.size(), " texts with some");
   for (const auto& body : corpus.train_bodies)
     corpus.train.push_back(encoder.wrap(body, std::min(config.recover.length, max_length)));
   const int64_t num_verified = std::min(config.verify.texts, corpus.num_heldout);

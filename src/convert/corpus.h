@@ -12,12 +12,12 @@
 namespace hedgerow::convert {
 
 struct Corpus {
-  std::vector<data::Sequence> train;                     // with special tokens, cut to the length
-  std::vector<std::vector<int64_t>> train_bodies;        // without special tokens, whole
-  std::vector<std::string> heldout_texts;                // at most VerifyConfig::texts
-  std::vector<data::Sequence> heldout;                   // of these, cut to the folder's length
-  std::vector<std::vector<int64_t>> heldout_bodies;      // of all held-out texts
-  std::vector<int64_t> prefix, suffix;                   // special tokens around one text
+  std::vector<data::Sequence> train;                 // with special tokens, cut to the length
+  std::vector<std::vector<int64_t>> train_bodies;    // without special tokens, whole
+  std::vector<std::string> heldout_texts;            // at most VerifyConfig::texts
+  std::vector<data::Sequence> heldout;               // of these, cut to the folder's length
+  std::vector<std::vector<int64_t>> heldout_bodies;  // of all held-out texts
+  std::vector<int64_t> prefix, suffix;               // special tokens around one text
   int64_t num_heldout = 0, num_copies = 0;
 };
 

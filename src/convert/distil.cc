@@ -16,8 +16,11 @@ namespace {
 // Random numbers of one purpose that depend on (seed, batch, draw) alone.
 class Draws {
  public:
-  Draws(int64_t seed, int64_t index) : key_(mix64(mix64(static_cast<uint64_t>(seed)) ^ static_cast<uint64_t>(index))) {}
-  int64_t below(int64_t limit) { return static_cast<int64_t>(mix64(key_ ^ count_++) % static_cast<uint64_t>(limit)); }
+  Draws(int64_t seed, int64_t index)
+      : key_(mix64(mix64(static_cast<uint64_t>(seed)) ^ static_cast<uint64_t>(index))) {}
+  int64_t below(int64_t limit) {
+    return static_cast<int64_t>(mix64(key_ ^ count_++) % static_cast<uint64_t>(limit));
+  }
 
  private:
   uint64_t key_, count_ = 0;
@@ -25,9 +28,15 @@ class Draws {
 
 class DistilObjective : public train::Objective {
  public:
-  DistilObjective(models::Encoder& teacher, models::Encoder& model, const std::vector<int64_t>& layers,
-                  const Corpus& corpus, const DistilConfig& config, int64_t seed)
-      : teacher_(teacher), model_(model), layers_(layers.begin(), layers.end()), corpus_(corpus), config_(config), seed_(seed) {
+  DistilObjective(models::Encoder& teacher, models::Encoder& model,
+                  const std::vector<int64_t>& layers, const Corpus& corpus,
+                  const DistilConfig& config, int64_t seed)
+      : teacher_(teacher),
+        model_(model),
+        layers_(layers.begin(), layers.end()),
+        corpus_(corpus),
+        config_(config),
+        seed_(seed) {
     const int64_t positions = teacher.config().max_positions;
     for (int64_t length : config.lengths)
       if (length <= positions) lengths_.push_back(length);
@@ -44,7 +53,8 @@ class DistilObjective : public train::Objective {
     for (auto& parameter : model_.parameters()) parameter.requires_grad_(false);
     for (int64_t layer : layers_) {
       for (auto& item : model_.attention(layer).mixer().named_parameters()) {
-        group.parameters.push_back({concat("layer.", layer, ".", item.key()), item.value().requires_grad_(true)});
+        group.parameters.push_back(
+            {concat("layer.", layer, ".", item.key()), item.value().requires_grad_(true)});
       }
     }
     return {group};
@@ -53,12 +63,13 @@ class DistilObjective : public train::Objective {
   train::StepResult step(int64_t index) override {
     double cross_entropy = 0, divergence = 0;
     const models::EncoderInput input = batch(index);
-    const analysis::ObserveLayers observe(teacher_, [&](int64_t layer, const nn::AttentionTrace& trace) {
-      if (layers_.count(layer) == 0) return;
-      const auto [ce, kl] = layer_step(layer, trace);
-      cross_entropy += ce / static_cast<double>(layers_.size());
-      divergence += kl / static_cast<double>(layers_.size());
-    });
+    const analysis::ObserveLayers observe(
+        teacher_, [&](int64_t layer, const nn::AttentionTrace& trace) {
+          if (layers_.count(layer) == 0) return;
+          const auto [ce, kl] = layer_step(layer, trace);
+          cross_entropy += ce / static_cast<double>(layers_.size());
+          divergence += kl / static_cast<double>(layers_.size());
+        });
     const at::NoGradGuard no_grad;
     teacher_.forward(input);
     return {cross_entropy, {{"kl", divergence}}, input.input_ids.numel()};
@@ -79,7 +90,8 @@ class DistilObjective : public train::Objective {
     const double cross_entropy = loss.item<double>();
     const double kl = cross_entropy - entropy;
     if (kl < -1e-4 * std::max(1.0, entropy))
-      throw Failure(concat("distil: the divergence from the teacher must be at least 0; got ", kl, " in layer ", layer));
+      throw Failure(concat("distil: the divergence from the teacher must be at least 0; got ", kl,
+                           " in layer ", layer));
     loss.backward();
     return {cross_entropy, kl};
   }
@@ -126,8 +138,9 @@ class DistilObjective : public train::Objective {
 }  // namespace
 
 std::unique_ptr<train::Objective> distil_objective(models::Encoder& teacher, models::Encoder& model,
-                                                   const std::vector<int64_t>& layers, const Corpus& corpus,
-                                                   const DistilConfig& config, int64_t seed) {
+                                                   const std::vector<int64_t>& layers,
+                                                   const Corpus& corpus, const DistilConfig& config,
+                                                   int64_t seed) {
   return std::make_unique<DistilObjective>(teacher, model, layers, corpus, config, seed);
 }
 

@@ -17,7 +17,8 @@ namespace hedgerow::convert {
 // length each, half of them moved to a random position, so that all positions of the model occur.
 // Trains the parameters of the model's mixers in `layers` and nothing else.
 std::unique_ptr<train::Objective> distil_objective(models::Encoder& teacher, models::Encoder& model,
-                                                   const std::vector<int64_t>& layers, const Corpus& corpus,
-                                                   const DistilConfig& config, int64_t seed);
+                                                   const std::vector<int64_t>& layers,
+                                                   const Corpus& corpus, const DistilConfig& config,
+                                                   int64_t seed);
 
 }  // namespace hedgerow::convert

@@ -41,7 +41,8 @@ void rename(const std::string& from, const std::string& to) {
 
 }  // namespace
 
-OutFolder::OutFolder(const std::string& out, bool resume, bool force, const std::vector<std::string>& inputs) {
+OutFolder::OutFolder(const std::string& out, bool resume, bool force,
+                     const std::vector<std::string>& inputs) {
   HEDGEROW_CHECK(!out.empty(), "--out: a folder is needed; got an empty name");
   fs::path path = fs::path(out).lexically_normal();
   if (path.filename().empty()) path = path.parent_path();
@@ -49,20 +50,23 @@ OutFolder::OutFolder(const std::string& out, bool resume, bool force, const std:
   partial_ = out_ + ".partial";
   const fs::path parent = path.has_parent_path() ? path.parent_path() : fs::path(".");
   std::error_code ignored;
-  HEDGEROW_CHECK(fs::is_directory(parent, ignored), "--out: the folder ", parent.string(), " must exist; got ", out);
+  HEDGEROW_CHECK(fs::is_directory(parent, ignored), "--out: the folder ", parent.string(),
+                 " must exist; got ", out);
   if (exists(out_)) {
     std::vector<std::string> kept = inputs;
     kept.push_back(fs::current_path(ignored).string());
     for (const std::string& input : kept)
-      HEDGEROW_CHECK(input.empty() || !contains(out_, input), "--out: must not contain what the run reads or the ",
-                     "working folder; got ", out, ", which contains ", input);
+      HEDGEROW_CHECK(input.empty() || !contains(out_, input),
+                     "--out: must not contain what the run reads or the ", "working folder; got ",
+                     out, ", which contains ", input);
   }
   const bool complete = exists(out_ + "/summary.json");
   if (resume && complete && !force) {
     state_ = State::complete;
     return;
   }
-  HEDGEROW_CHECK(!exists(out_) || force, "--out: ", out, " exists; give another folder, or --force to replace it");
+  HEDGEROW_CHECK(!exists(out_) || force, "--out: ", out,
+                 " exists; give another folder, or --force to replace it");
   if (exists(partial_)) {
     HEDGEROW_CHECK(resume || force, "--out: ", partial_,
                    " exists, an unfinished run; --resume continues it, --force starts again");

@@ -13,10 +13,11 @@ class OutFolder {
   enum class State { fresh, resumed, complete };
 
   // Touches nothing. fresh: OUT.partial is not there, or `force` is set; resumed: it was left by an
-  // earlier run and `resume` is set; complete: `resume` is set and OUT holds summary.json, nothing is
-  // left to do. Throws Error when OUT or OUT.partial exists and may not be touched, when the parent
-  // is no folder, or when OUT contains one of `inputs` or the working folder.
-  OutFolder(const std::string& out, bool resume, bool force, const std::vector<std::string>& inputs);
+  // earlier run and `resume` is set; complete: `resume` is set and OUT holds summary.json, nothing
+  // is left to do. Throws Error when OUT or OUT.partial exists and may not be touched, when the
+  // parent is no folder, or when OUT contains one of `inputs` or the working folder.
+  OutFolder(const std::string& out, bool resume, bool force,
+            const std::vector<std::string>& inputs);
 
   // Makes OUT.partial; fresh: empty, an old one goes.
   void prepare();

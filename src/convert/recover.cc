@@ -20,14 +20,15 @@ bool is_mixer(const std::string& name) { return name.find(".hedgerow.") != std::
 bool is_lora(const std::string& name) { return name.find(".lora_") != std::string::npos; }
 
 // sum of (ours - theirs)^2 over unpadded tokens, relative to theirs.
-at::Tensor relative_distance(const at::Tensor& ours, const at::Tensor& theirs, const at::Tensor& keep) {
+at::Tensor relative_distance(const at::Tensor& ours, const at::Tensor& theirs,
+                             const at::Tensor& keep) {
   return ((ours - theirs).square() * keep).sum() / (theirs.square() * keep).sum();
 }
 
 class RecoverObjective : public train::Objective {
  public:
-  RecoverObjective(const models::LoadedModel& teacher, models::LoadedModel& model, const Corpus& corpus,
-                   const RecoverConfig& config, int64_t seed)
+  RecoverObjective(const models::LoadedModel& teacher, models::LoadedModel& model,
+                   const Corpus& corpus, const RecoverConfig& config, int64_t seed)
       : teacher_(teacher),
         model_(model),
         corpus_(corpus),
@@ -40,7 +41,8 @@ class RecoverObjective : public train::Objective {
     mixers.lr = config_.mixer_lr;
     for (auto& item : model_.encoder->named_parameters()) {
       const std::string& name = item.key();
-      const bool trains = is_mixer(name) || (config_.lora_rank > 0 ? is_lora(name) : !is_unused(name));
+      const bool trains =
+          is_mixer(name) || (config_.lora_rank > 0 ? is_lora(name) : !is_unused(name));
       at::Tensor value = item.value().requires_grad_(trains);
       if (trains) (is_mixer(name) ? mixers : weights).parameters.push_back({name, value});
     }
@@ -51,8 +53,10 @@ class RecoverObjective : public train::Objective {
     const int64_t per_epoch = order_.batches_per_epoch();
     const data::BatchPosition position{index / per_epoch, index % per_epoch};
     if (!(order_.position() == position)) order_.seek(position);
-    const data::Batch batch = data::make_batch(corpus_.train, order_.next(), model_.encoder->config().pad_token_id);
-    const models::EncoderInput input{batch.input_ids, batch.attention_mask, batch.token_type_ids, {}};
+    const data::Batch batch =
+        data::make_batch(corpus_.train, order_.next(), model_.encoder->config().pad_token_id);
+    const models::EncoderInput input{
+        batch.input_ids, batch.attention_mask, batch.token_type_ids, {}};
 
     at::Tensor their_hidden, their_embedding;
     {
@@ -63,12 +67,14 @@ class RecoverObjective : public train::Objective {
     const at::Tensor hidden = model_.encoder->forward(input).last_hidden_state;
     const at::Tensor embedding = models::pool(model_.pooling, hidden, batch.attention_mask);
     const at::Tensor keep = batch.attention_mask.to(hidden.scalar_type()).unsqueeze(-1);  // [B,T,1]
-    const at::Tensor embedding_loss = (1 - at::cosine_similarity(embedding, their_embedding, -1)).mean();
+    const at::Tensor embedding_loss =
+        (1 - at::cosine_similarity(embedding, their_embedding, -1)).mean();
     const at::Tensor hidden_loss = relative_distance(hidden, their_hidden, keep);
     const at::Tensor loss = embedding_loss + config_.hidden_weight * hidden_loss;
     loss.backward();
     return {loss.item<double>(),
-            {{"embedding_loss", embedding_loss.item<double>()}, {"hidden_loss", hidden_loss.item<double>()}},
+            {{"embedding_loss", embedding_loss.item<double>()},
+             {"hidden_loss", hidden_loss.item<double>()}},
             batch.attention_mask.sum().item<int64_t>()};
   }
 
@@ -82,8 +88,10 @@ class RecoverObjective : public train::Objective {
 
 }  // namespace
 
-std::unique_ptr<train::Objective> recover_objective(const models::LoadedModel& teacher, models::LoadedModel& model,
-                                                    const Corpus& corpus, const RecoverConfig& config, int64_t seed) {
+std::unique_ptr<train::Objective> recover_objective(const models::LoadedModel& teacher,
+                                                    models::LoadedModel& model,
+                                                    const Corpus& corpus,
+                                                    const RecoverConfig& config, int64_t seed) {
   return std::make_unique<RecoverObjective>(teacher, model, corpus, config, seed);
 }
 

@@ -14,7 +14,8 @@ namespace {
 // Tokens of windows in one forward pass.
 constexpr int64_t kTokensPerPass = 1024;
 
-std::vector<models::EncoderInput> make_windows(const Verifier::Data& data, int64_t length, int64_t num_windows) {
+std::vector<models::EncoderInput> make_windows(const Verifier::Data& data, int64_t length,
+                                               int64_t num_windows) {
   data::WindowOptions options;
   options.window = length;
   options.prefix = data.prefix;
@@ -25,7 +26,8 @@ std::vector<models::EncoderInput> make_windows(const Verifier::Data& data, int64
   const int64_t per_pass = std::max<int64_t>(1, kTokensPerPass / length);
   for (size_t begin = 0; begin < windows.size(); begin += per_pass) {
     std::vector<int64_t> rows;
-    for (size_t i = begin; i < std::min(windows.size(), begin + per_pass); ++i) rows.push_back(static_cast<int64_t>(i));
+    for (size_t i = begin; i < std::min(windows.size(), begin + per_pass); ++i)
+      rows.push_back(static_cast<int64_t>(i));
     models::EncoderInput input;
     input.input_ids = data::make_batch(windows, rows, 0).input_ids;
     inputs.push_back(input);
@@ -41,14 +43,17 @@ Verifier::Verifier(const models::LoadedModel& teacher, Data data, bool quiet)
   for (const auto& body : data_.bodies) num_tokens += static_cast<int64_t>(body.size());
   const int64_t fixed = static_cast<int64_t>(data_.prefix.size() + data_.suffix.size());
   for (const int64_t length : data_.kl_lengths) {
-    if (length > teacher.encoder->config().max_positions || length <= fixed || num_tokens < length - fixed) continue;
+    if (length > teacher.encoder->config().max_positions || length <= fixed ||
+        num_tokens < length - fixed)
+      continue;
     windows_[length] = make_windows(data_, length, std::max<int64_t>(1, data_.kl_tokens / length));
   }
 }
 
 at::Tensor Verifier::embed(const models::LoadedModel& model, const std::string& label) const {
   train::Progress progress(label, static_cast<int64_t>(data_.texts.size()), quiet_);
-  return analysis::embed_texts(model, data_.texts, [&](int64_t done) { progress.update(done, "texts embedded"); });
+  return analysis::embed_texts(model, data_.texts,
+                               [&](int64_t done) { progress.update(done, "texts embedded"); });
 }
 
 const at::Tensor& Verifier::teacher_embeddings() {
@@ -63,7 +68,8 @@ Measures Verifier::measure(models::LoadedModel& model, const std::string& label)
   out.embedding = analysis::embedding_fidelity(teacher_embeddings_, model_embeddings_);
   out.own_kl = std::nan("");
   for (const auto& [length, inputs] : windows_) {
-    const analysis::HeadTable table = analysis::kl_on_teacher_heads(*teacher_.encoder, *model.encoder, inputs);
+    const analysis::HeadTable table =
+        analysis::kl_on_teacher_heads(*teacher_.encoder, *model.encoder, inputs);
     out.kl[length] = analysis::mean_over_layers(table);
     if (length != report_length()) continue;
     out.kl_by_head = table;
@@ -74,7 +80,9 @@ Measures Verifier::measure(models::LoadedModel& model, const std::string& label)
 }
 
 namespace {
-formats::Json finite_or_null(double value) { return std::isfinite(value) ? formats::Json(value) : formats::Json(); }
+formats::Json finite_or_null(double value) {
+  return std::isfinite(value) ? formats::Json(value) : formats::Json();
+}
 }  // namespace
 
 formats::Json as_json(const Measures& m) {

@@ -14,8 +14,8 @@ namespace hedgerow::convert {
 
 struct Measures {
   analysis::EmbeddingFidelity embedding;
-  // KL(teacher || model) in nats by length in tokens, mean over layers: what the model's mixers make
-  // of the teacher's own queries and keys.
+  // KL(teacher || model) in nats by length in tokens, mean over layers: what the model's mixers
+  // make of the teacher's own queries and keys.
   std::map<int64_t, double> kl;
   // At the report's length, per layer and head: on the teacher's heads, and with the model's own.
   analysis::HeadTable kl_by_head, own_kl_by_head;
@@ -40,7 +40,7 @@ class Verifier {
   // [N,hidden] of the texts, with progress under the label.
   at::Tensor embed(const models::LoadedModel& model, const std::string& label) const;
 
-  const at::Tensor& teacher_embeddings();                        // [N,hidden], made once
+  const at::Tensor& teacher_embeddings();                                   // [N,hidden], made once
   const at::Tensor& model_embeddings() const { return model_embeddings_; }  // of the last measure()
   // Windows of the shortest length, at which heads are reported; 0 and none for too little text.
   int64_t report_length() const { return windows_.empty() ? 0 : windows_.begin()->first; }

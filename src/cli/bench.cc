@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
-#include "bench/attention_bench.h"
+#include "bench/attention_speed.h"
 #include "bench/measure.h"
 #include "cli/command.h"
 #include "hedgerow/error.h"

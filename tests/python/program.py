@@ -12,7 +12,9 @@ SOURCE = pathlib.Path(__file__).resolve().parents[2]
 
 def program_path() -> str:
     """The program under test: $HEDGEROW_PROGRAM, else the release build's."""
-    path = os.environ.get("HEDGEROW_PROGRAM", str(SOURCE / "build" / "release" / "bin" / "hedgerow"))
+    path = os.environ.get(
+        "HEDGEROW_PROGRAM", str(SOURCE / "build" / "release" / "bin" / "hedgerow")
+    )
     if not pathlib.Path(path).exists():
         pytest.skip(f"no program at {path}; build it or set HEDGEROW_PROGRAM")
     return path

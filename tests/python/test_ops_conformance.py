@@ -103,9 +103,9 @@ def _agree(got, want):
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_compiles_whole(name):
-    torch._dynamo.reset()
     operator = operator_table.operator(name)
     for sample in operator_table.samples(name, torch.float32):
+        torch._dynamo.reset()
         compiled = torch.compile(
             lambda *a, **k: operator(*a, **k), backend="aot_eager", fullgraph=True
         )

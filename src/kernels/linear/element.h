@@ -2,11 +2,10 @@
 // the type that a DType names.
 #pragma once
 
-#include <bit>
-#include <cmath>
 #include <cstdint>
 
 #include "hedgerow/kernels/types.h"
+#include "kernels/common/bfloat16.h"
 
 namespace hedgerow::kernels {
 
@@ -16,19 +15,11 @@ struct BFloat16 {
 
 inline double to_double(double x) { return x; }
 inline double to_double(float x) { return x; }
-inline double to_double(BFloat16 x) {
-  return std::bit_cast<float>(static_cast<uint32_t>(x.bits) << 16);
-}
+inline double to_double(BFloat16 x) { return bfloat16_value(x.bits); }
 
 inline void store(double* p, double x) { *p = x; }
 inline void store(float* p, double x) { *p = static_cast<float>(x); }
-// Round to nearest even; NaN stays NaN.
-inline void store(BFloat16* p, double x) {
-  const float f = static_cast<float>(x);
-  const uint32_t u = std::bit_cast<uint32_t>(f);
-  p->bits = static_cast<uint16_t>(std::isnan(f) ? (u >> 16) | 0x40
-                                                : (u + 0x7fff + ((u >> 16) & 1)) >> 16);
-}
+inline void store(BFloat16* p, double x) { p->bits = bfloat16_bits(static_cast<float>(x)); }
 
 // Type of states and of what is saved for the backward.
 template <typename T>

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "bench/attention_bench.h"
+#include "bench/attention_speed.h"
 #include "bench/measure.h"
 #include "hedgerow/error.h"
 #include "hedgerow/kernels/linear.h"

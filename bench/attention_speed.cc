@@ -1,4 +1,4 @@
-#include "bench/attention_bench.h"
+#include "bench/attention_speed.h"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -17,7 +17,7 @@ namespace {
 
 struct CompareOptions {
   std::string teacher, model, data;
-  int64_t column = 0, num_texts = 2000, kl_tokens = 8192;
+  int64_t column = 0, num_texts = 2000, kl_tokens = 4096;
   std::vector<int64_t> lengths = {128, 256, 512};
 };
 

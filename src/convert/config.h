@@ -37,7 +37,7 @@ struct RecoverConfig {
 struct VerifyConfig {
   int64_t texts = 2000;  // the first ones of the held-out file
   std::vector<int64_t> kl_lengths = {128, 256, 512};
-  int64_t kl_tokens = 8192;  // of held-out text at each length
+  int64_t kl_tokens = 4096;  // of held-out text at each length
 };
 
 struct ConvertConfig {

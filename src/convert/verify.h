@@ -31,7 +31,7 @@ class Verifier {
     std::vector<std::vector<int64_t>> bodies;
     std::vector<int64_t> prefix, suffix;
     std::vector<int64_t> kl_lengths;
-    int64_t kl_tokens = 8192;
+    int64_t kl_tokens = 4096;
   };
   Verifier(const models::LoadedModel& teacher, Data data, bool quiet);
 

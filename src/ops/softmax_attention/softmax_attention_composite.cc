@@ -53,8 +53,10 @@ SoftmaxWeights softmax_weights_composite(const at::Tensor& q, const at::Tensor& 
     if (want_lse) result.lse = at::logsumexp(scores.detach(), -1).to(at::kFloat);
   } else {
     // a row of -inf alone has no softmax: its own scores stand in, and its weights become 0
-    scores = scores.masked_fill(terms.keep.logical_or(blind).logical_not(), -kInf);
-    result.weights = scores.softmax(-1).masked_fill(blind, 0);
+    // (in place: what made the scores does not need them for its backward)
+    scores.masked_fill_(terms.keep.logical_or(blind).logical_not(), -kInf);
+    const at::Tensor weights = scores.softmax(-1);
+    result.weights = weights.requires_grad() ? weights.masked_fill(blind, 0) : weights.masked_fill_(blind, 0);
     if (want_lse) result.lse = at::logsumexp(scores.detach(), -1).to(at::kFloat).masked_fill(blind.squeeze(-1), -kInf);
   }
   return result;

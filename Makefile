@@ -21,7 +21,10 @@ FUZZ_SECONDS ?= 60
 PYTHON := .venv/bin/python
 RELEASE := build/release
 CASES := ../shared/cases
+# Checkouts in different folders share compiled files.
 export CCACHE_SLOPPINESS := pch_defines,time_macros,include_file_mtime,include_file_ctime
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
 # Python finds the package in the source tree and the library and program that were just built.
 PYTHON_ENV := PYTHONPATH=$(CURDIR)/python HEDGEROW_LIBRARY=$(CURDIR)/$(RELEASE)/lib/libhedgerow.so \
               HEDGEROW_PROGRAM=$(CURDIR)/$(RELEASE)/bin/hedgerow

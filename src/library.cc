@@ -6,4 +6,6 @@ namespace hedgerow {
 const char* version() { return HEDGEROW_VERSION; }
 }  // namespace hedgerow
 
-extern "C" __attribute__((visibility("default"))) const char* hedgerow_version() { return HEDGEROW_VERSION; }
+extern "C" __attribute__((visibility("default"))) const char* hedgerow_version() {
+  return HEDGEROW_VERSION;
+}

@@ -1,5 +1,5 @@
-// Every registered hedgerow:: operator has all its parts and they agree with each other. A new operator
-// that lacks a part, or a row in testing/operator_samples.h, fails here by itself.
+// Every registered hedgerow:: operator has all its parts and they agree with each other. A new
+// operator that lacks a part, or a row in testing/operator_samples.h, fails here by itself.
 #include <gtest/gtest.h>
 
 #include "testing/operator_conformance.h"
@@ -35,7 +35,8 @@ TEST_P(Conformance, ImplementationsAgree) {
   ASSERT_NE(row, nullptr);
   for (const Sample& sample : row->samples)
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16})
-      for (const Sizes& sizes : {Sizes{}, Sizes{1, 2, 2, 1, 1, 4, 4, 4}, Sizes{1, 3, 1, 70, 67, 5, 3, 2}})
+      for (const Sizes& sizes :
+           {Sizes{}, Sizes{1, 2, 2, 1, 1, 4, 4, 4}, Sizes{1, 3, 1, 70, 67, 5, 3, 2}})
         expect_none(row->op + " " + sample.label + " " + c10::toString(dtype),
                     check_values(handle(GetParam()), *row, sample, sizes, dtype));
 }
@@ -63,13 +64,15 @@ TEST_P(Conformance, GradientsAgreeOrAreRefused) {
                   check_gradients(handle(GetParam()), *row, sample, dtype));
 }
 
-INSTANTIATE_TEST_SUITE_P(AllOperators, Conformance, ::testing::ValuesIn(registered_operators()), [](const auto& info) {
-  return info.param.name.substr(std::string("hedgerow::").size());
-});
+INSTANTIATE_TEST_SUITE_P(AllOperators, Conformance, ::testing::ValuesIn(registered_operators()),
+                         [](const auto& info) {
+                           return info.param.name.substr(std::string("hedgerow::").size());
+                         });
 
 TEST(OperatorSamples, EveryRowIsAnOperator) {
   for (const OperatorSamples& row : operator_samples())
-    EXPECT_TRUE(c10::Dispatcher::singleton().findOp({"hedgerow::" + row.op, ""}).has_value()) << row.op;
+    EXPECT_TRUE(c10::Dispatcher::singleton().findOp({"hedgerow::" + row.op, ""}).has_value())
+        << row.op;
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // The full weight tensor of a mechanism, for analysis and distillation. Contract: hedgerow/ops.h.
 //
-// One operator for all mechanisms: `kind` chooses, and what a kind does not take must be left out. A
-// new mechanism adds optional keyword arguments at the end of the schema and a case in composite.
+// One operator for all mechanisms: `kind` chooses, and what a kind does not take must be left out.
+// A new mechanism adds optional keyword arguments at the end of the schema and a case in composite.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,8 +31,9 @@ WeightsKind check_attention_weights(std::string_view kind, const WeightsInputs& 
 at::Tensor attention_weights_composite(WeightsKind kind, const WeightsInputs& in);
 
 at::Tensor attention_weights(std::string_view kind, const at::Tensor& q, const at::Tensor& k,
-                             const OptTensor& attn_mask, bool is_causal, std::optional<double> scale,
-                             const OptTensor& wq, const OptTensor& wk, const OptTensor& bq, const OptTensor& bk,
-                             std::string_view variant, const OptTensor& key_mask);
+                             const OptTensor& attn_mask, bool is_causal,
+                             std::optional<double> scale, const OptTensor& wq, const OptTensor& wk,
+                             const OptTensor& bq, const OptTensor& bk, std::string_view variant,
+                             const OptTensor& key_mask);
 
 }  // namespace hedgerow::ops

@@ -8,19 +8,25 @@
 namespace hedgerow::ops {
 namespace {
 
-at::Tensor attention_weights_autograd(std::string_view kind, const at::Tensor& q, const at::Tensor& k,
-                                      const OptTensor& attn_mask, bool is_causal, std::optional<double> scale,
+at::Tensor attention_weights_autograd(std::string_view kind, const at::Tensor& q,
+                                      const at::Tensor& k, const OptTensor& attn_mask,
+                                      bool is_causal, std::optional<double> scale,
                                       const OptTensor& wq, const OptTensor& wk, const OptTensor& bq,
-                                      const OptTensor& bk, std::string_view variant, const OptTensor& key_mask) {
+                                      const OptTensor& bk, std::string_view variant,
+                                      const OptTensor& key_mask) {
   if (!records_gradient({q, k}, {attn_mask, wq, wk, bq, bk})) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    return attention_weights(kind, q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, variant, key_mask);
+    return attention_weights(kind, q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, variant,
+                             key_mask);
   }
-  const WeightsInputs in{q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, std::string(variant), key_mask};
+  const WeightsInputs in{
+      q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, std::string(variant), key_mask};
   return attention_weights_composite(check_attention_weights(kind, in), in);
 }
 
 }  // namespace
 }  // namespace hedgerow::ops
 
-TORCH_LIBRARY_IMPL(hedgerow, Autograd, m) { m.impl("attention_weights", hedgerow::ops::attention_weights_autograd); }
+TORCH_LIBRARY_IMPL(hedgerow, Autograd, m) {
+  m.impl("attention_weights", hedgerow::ops::attention_weights_autograd);
+}

@@ -17,7 +17,8 @@ OptTensor with_key_mask(const OptTensor& attn_mask, const OptTensor& key_mask) {
   const at::Tensor keep = key_mask->view({key_mask->size(0), 1, 1, key_mask->size(1)});
   if (!attn_mask) return keep;
   if (attn_mask->scalar_type() == at::kBool) return attn_mask->logical_and(keep);
-  return at::where(keep, *attn_mask, at::scalar_tensor(-INFINITY, attn_mask->options().requires_grad(false)));
+  return at::where(keep, *attn_mask,
+                   at::scalar_tensor(-INFINITY, attn_mask->options().requires_grad(false)));
 }
 
 }  // namespace
@@ -28,8 +29,8 @@ at::Tensor attention_weights_composite(WeightsKind kind, const WeightsInputs& in
                                 in.variant, in.key_mask, in.is_causal, {},     {},     {}};
     return hedgehog_weights_composite(inputs).to(in.q.scalar_type());
   }
-  const SoftmaxWeights w = softmax_weights_composite(in.q, in.k, {}, with_key_mask(in.attn_mask, in.key_mask),
-                                                     in.is_causal, in.scale, false);
+  const SoftmaxWeights w = softmax_weights_composite(
+      in.q, in.k, {}, with_key_mask(in.attn_mask, in.key_mask), in.is_causal, in.scale, false);
   return w.weights.to(in.q.scalar_type());
 }
 
@@ -37,10 +38,12 @@ namespace {
 
 // Weights are made of ATen operators on every device; with gradients recorded these differentiate.
 at::Tensor attention_weights_any(std::string_view kind, const at::Tensor& q, const at::Tensor& k,
-                                 const OptTensor& attn_mask, bool is_causal, std::optional<double> scale,
-                                 const OptTensor& wq, const OptTensor& wk, const OptTensor& bq, const OptTensor& bk,
+                                 const OptTensor& attn_mask, bool is_causal,
+                                 std::optional<double> scale, const OptTensor& wq,
+                                 const OptTensor& wk, const OptTensor& bq, const OptTensor& bk,
                                  std::string_view variant, const OptTensor& key_mask) {
-  const WeightsInputs in{q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, std::string(variant), key_mask};
+  const WeightsInputs in{
+      q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, std::string(variant), key_mask};
   return attention_weights_composite(check_attention_weights(kind, in), in);
 }
 
@@ -50,4 +53,6 @@ at::Tensor attention_weights_any(std::string_view kind, const at::Tensor& q, con
 TORCH_LIBRARY_IMPL(hedgerow, CompositeExplicitAutograd, m) {
   m.impl("attention_weights", hedgerow::ops::attention_weights_any);
 }
-TORCH_LIBRARY_IMPL(hedgerow, CPU, m) { m.impl("attention_weights", hedgerow::ops::attention_weights_any); }
+TORCH_LIBRARY_IMPL(hedgerow, CPU, m) {
+  m.impl("attention_weights", hedgerow::ops::attention_weights_any);
+}

@@ -13,7 +13,8 @@ using testing_support::expect_refused;
 TEST(AttentionWeights, RowsAreDistributionsOrZero) {
   const at::Tensor q = at::randn({2, 4, 6, 3}), k = at::randn({2, 2, 4, 3});
   const at::Tensor wq = at::randn({4, 3, 2}), wk = at::randn({2, 3, 2});
-  const at::Tensor rows = at::cat({at::zeros({2, 4, 2}), at::ones({2, 4, 4})}, -1);  // T - S queries see nothing
+  const at::Tensor rows =
+      at::cat({at::zeros({2, 4, 2}), at::ones({2, 4, 4})}, -1);  // T - S queries see nothing
   expect_close(softmax_attention_weights(q, k, {}, true).sum(-1), rows, 1e-5);
   for (const char* variant : {"exp", "softmax", "elu"}) {
     const at::Tensor w = hedgehog_attention_weights(q, k, wq, wk, {}, {}, variant, {}, true);
@@ -23,14 +24,17 @@ TEST(AttentionWeights, RowsAreDistributionsOrZero) {
 }
 
 TEST(AttentionWeights, GiveTheirAttention) {
-  const at::Tensor q = at::randn({2, 4, 40, 3}, at::kDouble), k = at::randn({2, 2, 50, 3}, at::kDouble),
+  const at::Tensor q = at::randn({2, 4, 40, 3}, at::kDouble),
+                   k = at::randn({2, 2, 50, 3}, at::kDouble),
                    v = at::randn({2, 2, 50, 5}, at::kDouble);
   const at::Tensor wq = at::randn({4, 3, 2}, at::kDouble), wk = at::randn({2, 3, 2}, at::kDouble),
                    values = v.repeat_interleave(2, 1), mask = at::rand({2, 50}) > 0.3;
   for (const bool causal : {false, true}) {
     for (const char* variant : {"exp", "softmax_joint", "relu", "performer"})
-      expect_close(at::matmul(hedgehog_attention_weights(q, k, wq, wk, {}, {}, variant, mask, causal), values),
-                   hedgehog_attention(q, k, v, wq, wk, {}, {}, variant, mask, causal), 1e-10);
+      expect_close(
+          at::matmul(hedgehog_attention_weights(q, k, wq, wk, {}, {}, variant, mask, causal),
+                     values),
+          hedgehog_attention(q, k, v, wq, wk, {}, {}, variant, mask, causal), 1e-10);
     const at::Tensor keep = mask.view({2, 1, 1, 50});
     expect_close(at::matmul(softmax_attention_weights(q, k, keep, causal), values),
                  softmax_attention(q, k, v, keep, causal), 1e-10);
@@ -39,10 +43,20 @@ TEST(AttentionWeights, GiveTheirAttention) {
 
 TEST(AttentionWeights, HedgehogTakesNoAttnMask) {
   const at::Tensor x = at::ones({1, 1, 2, 3});
-  const auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("hedgerow::attention_weights", "");
-  std::vector<c10::IValue> stack = {"hedgehog",     x,             x,     at::ones({2, 2}, at::kBool), false,
-                                    c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(), c10::IValue(),
-                                    "exp",         c10::IValue()};
+  const auto handle =
+      c10::Dispatcher::singleton().findSchemaOrThrow("hedgerow::attention_weights", "");
+  std::vector<c10::IValue> stack = {"hedgehog",
+                                    x,
+                                    x,
+                                    at::ones({2, 2}, at::kBool),
+                                    false,
+                                    c10::IValue(),
+                                    c10::IValue(),
+                                    c10::IValue(),
+                                    c10::IValue(),
+                                    c10::IValue(),
+                                    "exp",
+                                    c10::IValue()};
   expect_refused([&] { handle.callBoxed(stack); }, "attention_weights", {"attn_mask"});
 }
 

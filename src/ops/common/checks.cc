@@ -13,17 +13,28 @@ std::string shape_text(const at::Tensor& t) {
 
 std::string dtype_text(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kFloat: return "float32";
-    case at::kDouble: return "float64";
-    case at::kHalf: return "float16";
-    case at::kBFloat16: return "bfloat16";
-    case at::kBool: return "bool";
-    case at::kByte: return "uint8";
-    case at::kChar: return "int8";
-    case at::kShort: return "int16";
-    case at::kInt: return "int32";
-    case at::kLong: return "int64";
-    default: return c10::toString(dtype);
+    case at::kFloat:
+      return "float32";
+    case at::kDouble:
+      return "float64";
+    case at::kHalf:
+      return "float16";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kBool:
+      return "bool";
+    case at::kByte:
+      return "uint8";
+    case at::kChar:
+      return "int8";
+    case at::kShort:
+      return "int16";
+    case at::kInt:
+      return "int32";
+    case at::kLong:
+      return "int64";
+    default:
+      return c10::toString(dtype);
   }
 }
 
@@ -58,20 +69,23 @@ void check_inputs(const char* op, const std::vector<Named>& inputs) {
     dtypes.push_back(dtype_text(t.tensor.scalar_type()));
     devices.push_back(t.tensor.device().str());
   }
-  HEDGEROW_OP_CHECK(op, known, list_text(names), " must be float32, bfloat16 or float64; got ", list_text(dtypes));
-  HEDGEROW_OP_CHECK(op, one_dtype, list_text(names), " must have one dtype; got ", list_text(dtypes));
-  HEDGEROW_OP_CHECK(op, one_device, list_text(names), " must be on one device; got ", list_text(devices));
+  HEDGEROW_OP_CHECK(op, known, list_text(names), " must be float32, bfloat16 or float64; got ",
+                    list_text(dtypes));
+  HEDGEROW_OP_CHECK(op, one_dtype, list_text(names), " must have one dtype; got ",
+                    list_text(dtypes));
+  HEDGEROW_OP_CHECK(op, one_device, list_text(names), " must be on one device; got ",
+                    list_text(devices));
 }
 
 void check_rank(const char* op, Named t, int64_t rank, const char* layout) {
-  HEDGEROW_OP_CHECK(op, t.tensor.dim() == rank, t.name, " must have ", rank, " dimensions ", layout, "; got shape ",
-                    shape_text(t.tensor));
+  HEDGEROW_OP_CHECK(op, t.tensor.dim() == rank, t.name, " must have ", rank, " dimensions ", layout,
+                    "; got shape ", shape_text(t.tensor));
 }
 
 void check_same_size(const char* op, Named a, Named b, int64_t dim, const char* what) {
-  HEDGEROW_OP_CHECK(op, a.tensor.sym_size(dim) == b.tensor.sym_size(dim), a.name, " and ", b.name, " must have the same ",
-                    what, " (dimension ", dim, "); got ", a.name, " shape ", shape_text(a.tensor), " and ", b.name,
-                    " shape ", shape_text(b.tensor));
+  HEDGEROW_OP_CHECK(op, a.tensor.sym_size(dim) == b.tensor.sym_size(dim), a.name, " and ", b.name,
+                    " must have the same ", what, " (dimension ", dim, "); got ", a.name, " shape ",
+                    shape_text(a.tensor), " and ", b.name, " shape ", shape_text(b.tensor));
 }
 
 void check_shape(const char* op, Named t, c10::SymIntArrayRef sizes, const char* layout) {
@@ -80,16 +94,16 @@ void check_shape(const char* op, Named t, c10::SymIntArrayRef sizes, const char*
   if (same) return;
   std::ostringstream want;
   want << sizes;
-  HEDGEROW_OP_CHECK(op, false, t.name, " must have shape ", layout, " = ", want.str(), "; got shape ",
-                    shape_text(t.tensor));
+  HEDGEROW_OP_CHECK(op, false, t.name, " must have shape ", layout, " = ", want.str(),
+                    "; got shape ", shape_text(t.tensor));
 }
 
 void check_heads(const char* op, Named q, Named k) {
   const c10::SymInt heads = q.tensor.sym_size(1), kv_heads = k.tensor.sym_size(1);
   const bool divides = kv_heads == 0 ? heads == 0 : heads % kv_heads == 0;
-  HEDGEROW_OP_CHECK(op, divides, "the heads of ", q.name, " must be a multiple of the heads of ", k.name,
-                    " (dimension 1); got ", q.name, " shape ", shape_text(q.tensor), " and ", k.name, " shape ",
-                    shape_text(k.tensor));
+  HEDGEROW_OP_CHECK(op, divides, "the heads of ", q.name, " must be a multiple of the heads of ",
+                    k.name, " (dimension 1); got ", q.name, " shape ", shape_text(q.tensor),
+                    " and ", k.name, " shape ", shape_text(k.tensor));
 }
 
 void check_qkv(const char* op, Named q, Named k, Named v) {
@@ -104,22 +118,26 @@ void check_qkv(const char* op, Named q, Named k, Named v) {
   check_heads(op, q, k);
 }
 
-void check_key_mask(const char* op, const OptTensor& key_mask, const c10::SymInt& batch, const c10::SymInt& keys,
-                    const at::Tensor& like) {
+void check_key_mask(const char* op, const OptTensor& key_mask, const c10::SymInt& batch,
+                    const c10::SymInt& keys, const at::Tensor& like) {
   if (!key_mask) return;
-  HEDGEROW_OP_CHECK(op, key_mask->scalar_type() == at::kBool, "key_mask must be boolean, true = keep; got ",
+  HEDGEROW_OP_CHECK(op, key_mask->scalar_type() == at::kBool,
+                    "key_mask must be boolean, true = keep; got ",
                     dtype_text(key_mask->scalar_type()));
   check_shape(op, {"key_mask", *key_mask}, {batch, keys}, "[B, S]");
-  HEDGEROW_OP_CHECK(op, key_mask->device() == like.device(), "key_mask must be on the inputs' device ",
-                    like.device().str(), "; got ", key_mask->device().str());
+  HEDGEROW_OP_CHECK(op, key_mask->device() == like.device(),
+                    "key_mask must be on the inputs' device ", like.device().str(), "; got ",
+                    key_mask->device().str());
 }
 
-void check_attn_mask(const char* op, const OptTensor& attn_mask, const c10::SymInt& batch, const c10::SymInt& heads,
-                     const c10::SymInt& queries, const c10::SymInt& keys, const at::Tensor& like) {
+void check_attn_mask(const char* op, const OptTensor& attn_mask, const c10::SymInt& batch,
+                     const c10::SymInt& heads, const c10::SymInt& queries, const c10::SymInt& keys,
+                     const at::Tensor& like) {
   if (!attn_mask) return;
   const at::ScalarType dtype = attn_mask->scalar_type();
   HEDGEROW_OP_CHECK(op, dtype == at::kBool || supported(dtype),
-                    "attn_mask must be boolean (true = keep), float32, bfloat16 or float64; got ", dtype_text(dtype));
+                    "attn_mask must be boolean (true = keep), float32, bfloat16 or float64; got ",
+                    dtype_text(dtype));
   const c10::SymInt full[4] = {batch, heads, queries, keys};
   const int64_t rank = attn_mask->dim();
   bool fits = rank <= 4;
@@ -127,10 +145,11 @@ void check_attn_mask(const char* op, const OptTensor& attn_mask, const c10::SymI
     const c10::SymInt size = attn_mask->sym_size(i);
     fits = size == 1 || size == full[4 - rank + i];
   }
-  HEDGEROW_OP_CHECK(op, fits, "attn_mask must broadcast to [B, H, T, S] = [", batch, ", ", heads, ", ", queries, ", ",
-                    keys, "]; got shape ", shape_text(*attn_mask));
-  HEDGEROW_OP_CHECK(op, attn_mask->device() == like.device(), "attn_mask must be on the inputs' device ",
-                    like.device().str(), "; got ", attn_mask->device().str());
+  HEDGEROW_OP_CHECK(op, fits, "attn_mask must broadcast to [B, H, T, S] = [", batch, ", ", heads,
+                    ", ", queries, ", ", keys, "]; got shape ", shape_text(*attn_mask));
+  HEDGEROW_OP_CHECK(op, attn_mask->device() == like.device(),
+                    "attn_mask must be on the inputs' device ", like.device().str(), "; got ",
+                    attn_mask->device().str());
 }
 
 void check_scale(const char* op, std::optional<double> scale) {
@@ -138,9 +157,11 @@ void check_scale(const char* op, std::optional<double> scale) {
 }
 
 void check_dropout(const char* op, double dropout_p, std::optional<int64_t> dropout_seed) {
-  HEDGEROW_OP_CHECK(op, dropout_p >= 0 && dropout_p < 1, "dropout_p must be in [0, 1); got ", dropout_p);
+  HEDGEROW_OP_CHECK(op, dropout_p >= 0 && dropout_p < 1, "dropout_p must be in [0, 1); got ",
+                    dropout_p);
   HEDGEROW_OP_CHECK(op, dropout_p == 0 || dropout_seed.has_value(),
-                    "dropout_seed must be given when dropout_p > 0; got dropout_p ", dropout_p, " and no seed");
+                    "dropout_seed must be given when dropout_p > 0; got dropout_p ", dropout_p,
+                    " and no seed");
 }
 
 }  // namespace hedgerow::ops

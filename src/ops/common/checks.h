@@ -1,5 +1,5 @@
-// Checks that several operators share. Each throws c10::Error with "op: rule; got values"; sizes may
-// be symbolic, so that Meta kernels check the same things.
+// Checks that several operators share. Each throws c10::Error with "op: rule; got values"; sizes
+// may be symbolic, so that Meta kernels check the same things.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -41,8 +41,8 @@ void check_same_size(const char* op, Named a, Named b, int64_t dim, const char* 
 // Exactly these sizes; `layout` says what they are.
 void check_shape(const char* op, Named t, c10::SymIntArrayRef sizes, const char* layout);
 
-// q [B,H,T,D], k [B,Hkv,S,D], v [B,Hkv,S,Dv]: ranks, dtypes, devices, one B, Hkv and S, Hkv divides H.
-// same_width: q and k have one last size too.
+// q [B,H,T,D], k [B,Hkv,S,D], v [B,Hkv,S,Dv]: ranks, dtypes, devices, one B, Hkv and S, Hkv divides
+// H. same_width: q and k have one last size too.
 void check_qkv(const char* op, Named q, Named k, Named v);
 
 // H of `q` is a multiple of Hkv of `k` (dimension 1).

@@ -15,7 +15,9 @@ class RecordGuard {
   RecordGuard() : inference_(false), keys_(included(), excluded()), grad_(true) {}
 
  private:
-  static c10::DispatchKeySet included() { return c10::impl::tls_local_dispatch_key_set().included_; }
+  static c10::DispatchKeySet included() {
+    return c10::impl::tls_local_dispatch_key_set().included_;
+  }
   static c10::DispatchKeySet excluded() {
     return c10::impl::tls_local_dispatch_key_set().excluded_ - c10::autograd_dispatch_keyset -
            c10::DispatchKeySet(c10::DispatchKey::ADInplaceOrView);
@@ -27,8 +29,10 @@ class RecordGuard {
 
 }  // namespace
 
-std::vector<at::Tensor> composite_gradient(const CompositeFunction& f, const std::vector<at::Tensor>& inputs,
-                                           const std::vector<bool>& wanted, const std::vector<at::Tensor>& grads) {
+std::vector<at::Tensor> composite_gradient(const CompositeFunction& f,
+                                           const std::vector<at::Tensor>& inputs,
+                                           const std::vector<bool>& wanted,
+                                           const std::vector<at::Tensor>& grads) {
   const bool create_graph = at::GradMode::is_enabled();
   RecordGuard guard;
   // An alias each: the same tensor may be given twice, and what needs no gradient outside may here.
@@ -53,14 +57,16 @@ std::vector<at::Tensor> composite_gradient(const CompositeFunction& f, const std
   }
   std::vector<at::Tensor> result(inputs.size());
   if (sources.empty() || used_outputs.empty()) return result;
-  const auto got = torch::autograd::grad(used_outputs, sources, used_grads, create_graph, create_graph,
-                                         /*allow_unused=*/true);
+  const auto got =
+      torch::autograd::grad(used_outputs, sources, used_grads, create_graph, create_graph,
+                            /*allow_unused=*/true);
   for (size_t i = 0; i < places.size(); i++) result[places[i]] = got[i];
   return result;
 }
 
-bool records_gradient(std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors,
-                      std::initializer_list<std::reference_wrapper<const std::optional<at::Tensor>>> optional) {
+bool records_gradient(
+    std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors,
+    std::initializer_list<std::reference_wrapper<const std::optional<at::Tensor>>> optional) {
   if (!at::GradMode::is_enabled()) return false;
   for (const at::Tensor& t : tensors)
     if (t.defined() && t.requires_grad()) return true;
@@ -69,6 +75,8 @@ bool records_gradient(std::initializer_list<std::reference_wrapper<const at::Ten
   return false;
 }
 
-at::Tensor or_zeros(const at::Tensor& t, const at::Tensor& like) { return t.defined() ? t : at::zeros_like(like); }
+at::Tensor or_zeros(const at::Tensor& t, const at::Tensor& like) {
+  return t.defined() ? t : at::zeros_like(like);
+}
 
 }  // namespace hedgerow::ops

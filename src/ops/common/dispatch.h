@@ -23,9 +23,12 @@ inline kernels::DType kernel_dtype(at::ScalarType dtype) {
 }
 
 // Dtype of accumulation, states and saved normalisers.
-inline at::ScalarType accumulate_dtype(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
+inline at::ScalarType accumulate_dtype(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
 
-// The same values with a contiguous last dimension, as kernels need; no copy where it is so already.
+// The same values with a contiguous last dimension, as kernels need; no copy where it is so
+// already.
 inline at::Tensor rows_contiguous(const at::Tensor& t) {
   return t.numel() == 0 || t.size(-1) == 1 || t.stride(-1) == 1 ? t : t.contiguous();
 }
@@ -38,7 +41,9 @@ inline kernels::MutTensor mut_view(const at::Tensor& t) {
   return {t.mutable_data_ptr(), t.stride(0), t.stride(1), t.stride(2)};
 }
 
-inline const void* const_data(const std::optional<at::Tensor>& t) { return t ? t->const_data_ptr() : nullptr; }
+inline const void* const_data(const std::optional<at::Tensor>& t) {
+  return t ? t->const_data_ptr() : nullptr;
+}
 
 // Boolean [B,S] or none.
 inline kernels::KeyMask key_mask_view(const std::optional<at::Tensor>& mask) {
@@ -57,10 +62,12 @@ inline std::optional<at::Tensor> optional(const at::Tensor& t) {
 }
 
 // Whether kernels run there; Meta tensors stand for tensors that kernels take.
-inline bool on_kernel_device(const at::Tensor& t) { return t.device().is_cpu() || t.device().is_meta(); }
+inline bool on_kernel_device(const at::Tensor& t) {
+  return t.device().is_cpu() || t.device().is_meta();
+}
 
-// Uninitialised memory for an output that a kernel fills; NaN in builds with HEDGEROW_POISON, so that
-// an entry which the kernel forgets shows.
+// Uninitialised memory for an output that a kernel fills; NaN in builds with HEDGEROW_POISON, so
+// that an entry which the kernel forgets shows.
 inline at::Tensor fresh(at::IntArrayRef sizes, const at::TensorOptions& options) {
   at::Tensor t = at::empty(sizes, options);
 #ifdef HEDGEROW_POISON

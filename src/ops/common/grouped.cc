@@ -13,9 +13,11 @@ at::Tensor group_heads(const at::Tensor& t, int64_t kv_heads) {
   return t.reshape({t.size(0), kv_heads, group, t.size(2), t.size(3)});
 }
 
-GroupedKeys clean_keys(const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& key_mask) {
+GroupedKeys clean_keys(const at::Tensor& k, const at::Tensor& v,
+                       const std::optional<at::Tensor>& key_mask) {
   GroupedKeys keys;
-  keys.bad = at::isfinite(k.detach()).all(-1).logical_and(at::isfinite(v.detach()).all(-1)).logical_not();
+  keys.bad =
+      at::isfinite(k.detach()).all(-1).logical_and(at::isfinite(v.detach()).all(-1)).logical_not();
   keys.k = finite_or_zero(k).unsqueeze(2);
   keys.v = finite_or_zero(v).unsqueeze(2);
   if (key_mask) {
@@ -51,11 +53,14 @@ at::Tensor GroupedKeys::seeing_rows(int64_t queries, bool is_causal) const {
   return rows_seeing(flags, queries, is_causal);
 }
 
-NormalisedRows normalise_rows(const at::Tensor& num, const at::Tensor& den, const at::Tensor& poisoned) {
+NormalisedRows normalise_rows(const at::Tensor& num, const at::Tensor& den,
+                              const at::Tensor& poisoned) {
   const at::Tensor empty = den == 0;
   const at::Tensor safe = den.masked_fill(empty, 1);
-  const at::Tensor out = (num / safe).masked_fill(empty, 0).masked_fill(poisoned.unsqueeze(-1), std::nan(""));
-  const at::Tensor inverse = safe.detach().reciprocal().masked_fill(empty, 0).squeeze(-1);  // [B,Hkv,G,T]
+  const at::Tensor out =
+      (num / safe).masked_fill(empty, 0).masked_fill(poisoned.unsqueeze(-1), std::nan(""));
+  const at::Tensor inverse =
+      safe.detach().reciprocal().masked_fill(empty, 0).squeeze(-1);  // [B,Hkv,G,T]
   return {out.flatten(1, 2), inverse.flatten(1, 2)};
 }
 

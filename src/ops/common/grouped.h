@@ -1,5 +1,5 @@
-// What the composite forms of linear-time attention share: heads grouped by their key/value head, keys
-// freed of what masks exclude, the causal frame, and rows divided by their normaliser.
+// What the composite forms of linear-time attention share: heads grouped by their key/value head,
+// keys freed of what masks exclude, the causal frame, and rows divided by their normaliser.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,13 +33,15 @@ struct GroupedKeys {
   // Boolean [B,1,1,T or 1]: the query sees a key.
   at::Tensor seeing_rows(int64_t queries, bool is_causal) const;
 };
-GroupedKeys clean_keys(const at::Tensor& k, const at::Tensor& v, const std::optional<at::Tensor>& key_mask);
+GroupedKeys clean_keys(const at::Tensor& k, const at::Tensor& v,
+                       const std::optional<at::Tensor>& key_mask);
 
 struct NormalisedRows {
   at::Tensor out;      // [B,H,T,Dv]: num / den, 0 where den is exactly 0, NaN where poisoned
   at::Tensor inv_den;  // [B,H,T], without gradient
 };
 // num [B,Hkv,G,T,Dv], den [B,Hkv,G,T,1].
-NormalisedRows normalise_rows(const at::Tensor& num, const at::Tensor& den, const at::Tensor& poisoned);
+NormalisedRows normalise_rows(const at::Tensor& num, const at::Tensor& den,
+                              const at::Tensor& poisoned);
 
 }  // namespace hedgerow::ops

@@ -13,8 +13,8 @@ struct MaskTerms {
   at::Tensor keep;  // boolean, broadcastable to [B,H,T,S]; undefined: every score counts
   at::Tensor bias;  // of the accumulation dtype, 0 where excluded; undefined: nothing is added
 };
-MaskTerms split_mask(const std::optional<at::Tensor>& attn_mask, bool is_causal, int64_t queries, int64_t keys,
-                     const at::TensorOptions& accumulate);
+MaskTerms split_mask(const std::optional<at::Tensor>& attn_mask, bool is_causal, int64_t queries,
+                     int64_t keys, const at::TensorOptions& accumulate);
 
 // [T,S], true where s <= t + (S - T).
 at::Tensor causal_keep(int64_t queries, int64_t keys, const at::TensorOptions& like);
@@ -22,10 +22,10 @@ at::Tensor causal_keep(int64_t queries, int64_t keys, const at::TensorOptions& l
 // The sum of grad [B,H,T,S] over the dimensions that a mask of this shape was broadcast over.
 at::Tensor reduce_to_shape(const at::Tensor& grad, at::IntArrayRef shape);
 
-// The counter-based dropout factors of [B,H,T,S]: 0, or 1 / (1 - p) where the weight is kept. The same
-// bits as base/counter_rng.h.
-at::Tensor dropout_factors(int64_t batch, int64_t heads, int64_t queries, int64_t keys, double p, int64_t seed,
-                           const at::TensorOptions& options);
+// The counter-based dropout factors of [B,H,T,S]: 0, or 1 / (1 - p) where the weight is kept. The
+// same bits as base/counter_rng.h.
+at::Tensor dropout_factors(int64_t batch, int64_t heads, int64_t queries, int64_t keys, double p,
+                           int64_t seed, const at::TensorOptions& options);
 
 // [B,Hkv,..] repeated to [B,H,..]: head h reads h / (H / Hkv).
 at::Tensor expand_heads(const at::Tensor& t, int64_t heads);

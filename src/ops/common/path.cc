@@ -37,4 +37,6 @@ Path path() { return current; }
 extern "C" __attribute__((visibility("default"))) void hedgerow_set_path(int path) {
   hedgerow::set_path(static_cast<hedgerow::Path>(path));
 }
-extern "C" __attribute__((visibility("default"))) int hedgerow_path() { return static_cast<int>(hedgerow::path()); }
+extern "C" __attribute__((visibility("default"))) int hedgerow_path() {
+  return static_cast<int>(hedgerow::path());
+}

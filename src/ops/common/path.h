@@ -11,7 +11,8 @@ namespace hedgerow::ops {
 // that it cannot take is an error which names the reason.
 inline bool use_fast(const char* op, bool fast, const char* reason) {
   const Path now = path();
-  TORCH_CHECK(now != Path::fast_only || fast, op, ": the fused kernel is demanded and does not apply; got ", reason);
+  TORCH_CHECK(now != Path::fast_only || fast, op,
+              ": the fused kernel is demanded and does not apply; got ", reason);
   return fast && now != Path::composite_only;
 }
 

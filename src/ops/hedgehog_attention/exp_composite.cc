@@ -22,7 +22,8 @@ at::Tensor row_reference(const at::Tensor& a, const at::Tensor& m) {
 // Terms exp(a_t + b_s - reference_t) summed over features, for pairs s <= t: [..,n,n].
 at::Tensor chunk_weights(const at::Tensor& a, const at::Tensor& b, const at::Tensor& reference) {
   const int64_t n = a.size(-2);
-  const at::Tensor future = at::ones({n, n}, a.options().dtype(at::kBool).requires_grad(false)).triu(1).unsqueeze(-1);
+  const at::Tensor future =
+      at::ones({n, n}, a.options().dtype(at::kBool).requires_grad(false)).triu(1).unsqueeze(-1);
   const at::Tensor exponents =
       a.unsqueeze(-2) + b.unsqueeze(-3) - reference.unsqueeze(-1);  // [..,n,n,F]
   return exponents.masked_fill(future, -kInf).exp().sum(-1);
@@ -42,7 +43,8 @@ at::Tensor maximum_over_keys(const at::Tensor& b, const at::Tensor& m) {
 ExpState ExpState::empty(int64_t batch, int64_t kv_heads, int64_t features, int64_t value_dim,
                          const at::TensorOptions& options) {
   return {at::zeros({batch, kv_heads, 1, features, value_dim}, options),
-          at::zeros({batch, kv_heads, 1, features}, options), at::full({batch, kv_heads, 1, features}, -kInf, options)};
+          at::zeros({batch, kv_heads, 1, features}, options),
+          at::full({batch, kv_heads, 1, features}, -kInf, options)};
 }
 
 void ExpState::absorb(const at::Tensor& b, const at::Tensor& v) {
@@ -60,8 +62,8 @@ ExpRows exp_rows(const at::Tensor& a, const ExpState& state) {
   return {at::matmul(phi, state.s), at::matmul(phi, state.z.unsqueeze(-1)), reference};
 }
 
-ExpRows exp_rows_causal(const at::Tensor& a, const at::Tensor& b, const at::Tensor& v, const CausalSpan& span,
-                        ExpState& state) {
+ExpRows exp_rows_causal(const at::Tensor& a, const at::Tensor& b, const at::Tensor& v,
+                        const CausalSpan& span, ExpState& state) {
   std::vector<at::Tensor> nums, dens, references;
   const auto add = [&](const ExpRows& rows) {
     nums.push_back(rows.num);
@@ -87,7 +89,8 @@ ExpRows exp_rows_causal(const at::Tensor& a, const at::Tensor& b, const at::Tens
 ExpFeatures exp_features(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor nothing = at::full({}, -kInf, b.options().requires_grad(false));
   const at::Tensor m =
-      maximum_over_keys(b, nothing.expand({b.size(0), b.size(1), b.size(2), b.size(4)})).unsqueeze(-2);
+      maximum_over_keys(b, nothing.expand({b.size(0), b.size(1), b.size(2), b.size(4)}))
+          .unsqueeze(-2);
   return {(a + m - row_reference(a, m)).exp(), (b - finite_reference(m)).exp()};
 }
 
@@ -99,8 +102,10 @@ at::Tensor exp_weights_causal(const at::Tensor& a, const at::Tensor& b, const Ca
     return at::constant_pad_nd(row, {0, keys - row.size(-1)});
   };
   if (span.blind > 0 || span.pairs == 0)
-    rows.push_back(padded({at::matmul(a.narrow(-2, 0, span.blind), b.narrow(-2, 0, 0).transpose(-1, -2))}));
-  at::Tensor m = at::full({b.size(0), b.size(1), b.size(2), b.size(4)}, -kInf, b.options().requires_grad(false));
+    rows.push_back(
+        padded({at::matmul(a.narrow(-2, 0, span.blind), b.narrow(-2, 0, 0).transpose(-1, -2))}));
+  at::Tensor m = at::full({b.size(0), b.size(1), b.size(2), b.size(4)}, -kInf,
+                          b.options().requires_grad(false));
   m = maximum_over_keys(b.narrow(-2, 0, span.prefix), m);
   for (int64_t at = 0; at < span.pairs; at += kChunk) {
     const int64_t n = std::min(kChunk, span.pairs - at), past = span.prefix + at;
@@ -108,7 +113,8 @@ at::Tensor exp_weights_causal(const at::Tensor& a, const at::Tensor& b, const Ca
     const at::Tensor reference = row_reference(ac, running_maximum(bc, m));
     const at::Tensor phi_q = (ac + m.unsqueeze(-2) - reference).exp();
     const at::Tensor phi_k = (b.narrow(-2, 0, past) - finite_reference(m).unsqueeze(-2)).exp();
-    rows.push_back(padded({at::matmul(phi_q, phi_k.transpose(-1, -2)), chunk_weights(ac, bc, reference)}));
+    rows.push_back(
+        padded({at::matmul(phi_q, phi_k.transpose(-1, -2)), chunk_weights(ac, bc, reference)}));
     m = maximum_over_keys(bc, m);
   }
   return at::cat(rows, -2);

@@ -1,5 +1,5 @@
-// The exp map in ATen operators: exponents stay relative to maxima, so that every finite input gives
-// a finite result equal to the formula.
+// The exp map in ATen operators: exponents stay relative to maxima, so that every finite input
+// gives a finite result equal to the formula.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,11 +32,11 @@ struct ExpRows {
 // a [B,Hkv,G,n,F] against the state alone.
 ExpRows exp_rows(const at::Tensor& a, const ExpState& state);
 // All keys of span, causal; the state ends with all keys in it.
-ExpRows exp_rows_causal(const at::Tensor& a, const at::Tensor& b, const at::Tensor& v, const CausalSpan& span,
-                        ExpState& state);
+ExpRows exp_rows_causal(const at::Tensor& a, const at::Tensor& b, const at::Tensor& v,
+                        const CausalSpan& span, ExpState& state);
 
-// Features [B,Hkv,G,T,F] and [B,Hkv,1,S,F] whose products are the weights of a call without causality,
-// each row relative to a reference of its own.
+// Features [B,Hkv,G,T,F] and [B,Hkv,1,S,F] whose products are the weights of a call without
+// causality, each row relative to a reference of its own.
 struct ExpFeatures {
   at::Tensor q, k;
 };

@@ -55,7 +55,8 @@ Params params_of(const HedgehogInputs& in) {
   return p;
 }
 
-HedgehogForwardResult run_forward(const char* op, const HedgehogInputs& given, bool want_state, bool want_saved) {
+HedgehogForwardResult run_forward(const char* op, const HedgehogInputs& given, bool want_state,
+                                  bool want_saved) {
   check_hedgehog_attention(op, given);
   if (!use_fast(op, true, "")) return hedgehog_attention_composite(given, want_state);
   const HedgehogInputs in = laid_out(given);
@@ -87,26 +88,29 @@ HedgehogForwardResult run_forward(const char* op, const HedgehogInputs& given, b
   return {out, inv_den, exponent, s, z, m};
 }
 
-at::Tensor hedgehog_attention_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& wq,
-                                  const at::Tensor& wk, const OptTensor& bq, const OptTensor& bk,
-                                  std::string_view variant, const OptTensor& key_mask, bool is_causal) {
-  const HedgehogInputs in{q, k, v, wq, wk, bq, bk, std::string(variant), key_mask, is_causal, {}, {}, {}};
+at::Tensor hedgehog_attention_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                  const at::Tensor& wq, const at::Tensor& wk, const OptTensor& bq,
+                                  const OptTensor& bk, std::string_view variant,
+                                  const OptTensor& key_mask, bool is_causal) {
+  const HedgehogInputs in{q,        k,         v,  wq, wk, bq, bk, std::string(variant),
+                          key_mask, is_causal, {}, {}, {}};
   return std::get<0>(run_forward("hedgehog_attention", in, false, false));
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> hedgehog_attention_state_cpu(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& wq, const at::Tensor& wk,
-    const OptTensor& bq, const OptTensor& bk, std::string_view variant, const OptTensor& key_mask, const OptTensor& s,
-    const OptTensor& z, const OptTensor& m) {
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& wq,
+    const at::Tensor& wk, const OptTensor& bq, const OptTensor& bk, std::string_view variant,
+    const OptTensor& key_mask, const OptTensor& s, const OptTensor& z, const OptTensor& m) {
   const HedgehogInputs in{q, k, v, wq, wk, bq, bk, std::string(variant), key_mask, true, s, z, m};
   check_hedgehog_state("hedgehog_attention_state", in);
   const auto r = run_forward("hedgehog_attention_state", in, true, false);
   return {std::get<0>(r), std::get<3>(r), std::get<4>(r), std::get<5>(r)};
 }
 
-at::Tensor hedgehog_step_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& wq,
-                             const at::Tensor& wk, const OptTensor& bq, const OptTensor& bk, std::string_view variant,
-                             at::Tensor& s, at::Tensor& z, at::Tensor& m) {
+at::Tensor hedgehog_step_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const at::Tensor& wq, const at::Tensor& wk, const OptTensor& bq,
+                             const OptTensor& bk, std::string_view variant, at::Tensor& s,
+                             at::Tensor& z, at::Tensor& m) {
   const char* op = "hedgehog_step_";
   const HedgehogInputs given{q, k, v, wq, wk, bq, bk, std::string(variant), {}, true, s, z, m};
   check_hedgehog_step(op, given);
@@ -131,26 +135,31 @@ at::Tensor hedgehog_step_cpu(const at::Tensor& q, const at::Tensor& k, const at:
   return out;
 }
 
-HedgehogForwardResult hedgehog_attention_forward_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                                     const at::Tensor& wq, const at::Tensor& wk, const OptTensor& bq,
+HedgehogForwardResult hedgehog_attention_forward_cpu(const at::Tensor& q, const at::Tensor& k,
+                                                     const at::Tensor& v, const at::Tensor& wq,
+                                                     const at::Tensor& wk, const OptTensor& bq,
                                                      const OptTensor& bk, std::string_view variant,
-                                                     const OptTensor& key_mask, bool is_causal, const OptTensor& s,
-                                                     const OptTensor& z, const OptTensor& m, bool want_state) {
-  const HedgehogInputs in{q, k, v, wq, wk, bq, bk, std::string(variant), key_mask, is_causal, s, z, m};
+                                                     const OptTensor& key_mask, bool is_causal,
+                                                     const OptTensor& s, const OptTensor& z,
+                                                     const OptTensor& m, bool want_state) {
+  const HedgehogInputs in{q,        k,         v, wq, wk, bq, bk, std::string(variant),
+                          key_mask, is_causal, s, z,  m};
   return run_forward("hedgehog_attention_forward", in, want_state, true);
 }
 
-HedgehogGrads hedgehog_attention_backward_cpu(const at::Tensor& grad, const OptTensor& grad_s, const OptTensor& grad_z,
-                                              const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                              const at::Tensor& wq, const at::Tensor& wk, const OptTensor& bq,
-                                              const OptTensor& bk, std::string_view variant, const at::Tensor& out,
-                                              const at::Tensor& inv_den, const at::Tensor& row_exponent,
-                                              const OptTensor& m_out, const OptTensor& key_mask, bool is_causal,
-                                              const OptTensor& s, const OptTensor& z, const OptTensor& m) {
+HedgehogGrads hedgehog_attention_backward_cpu(
+    const at::Tensor& grad, const OptTensor& grad_s, const OptTensor& grad_z, const at::Tensor& q,
+    const at::Tensor& k, const at::Tensor& v, const at::Tensor& wq, const at::Tensor& wk,
+    const OptTensor& bq, const OptTensor& bk, std::string_view variant, const at::Tensor& out,
+    const at::Tensor& inv_den, const at::Tensor& row_exponent, const OptTensor& m_out,
+    const OptTensor& key_mask, bool is_causal, const OptTensor& s, const OptTensor& z,
+    const OptTensor& m) {
   const char* op = "hedgehog_attention_backward";
-  const HedgehogInputs given{q, k, v, wq, wk, bq, bk, std::string(variant), key_mask, is_causal, s, z, m};
+  const HedgehogInputs given{q,        k,         v, wq, wk, bq, bk, std::string(variant),
+                             key_mask, is_causal, s, z,  m};
   check_hedgehog_attention(op, given);
-  if (!use_fast(op, true, "")) return hedgehog_attention_backward_composite(grad, grad_s, grad_z, given, m_out);
+  if (!use_fast(op, true, ""))
+    return hedgehog_attention_backward_composite(grad, grad_s, grad_z, given, m_out);
   const HedgehogInputs in = laid_out(given);
   auto p = params_of<kernels::HedgehogBackward>(in);
   const c10::SymInt sizes[4] = {p.batch, p.heads, p.queries, p.value_dim};
@@ -159,9 +168,10 @@ HedgehogGrads hedgehog_attention_backward_cpu(const at::Tensor& grad, const OptT
   check_shape(op, {"out", out}, sizes, "[B, H, T, Dv]");
   check_shape(op, {"inv_den", inv_den}, c10::SymIntArrayRef(sizes, 3), "[B, H, T]");
   check_shape(op, {"row_exponent", row_exponent}, c10::SymIntArrayRef(sizes, 3), "[B, H, T]");
-  HEDGEROW_OP_CHECK(op, m_out || !(grad_s || grad_z), "m_out must be given with grad_s and grad_z; got none");
-  const at::Tensor grad_rows = rows_contiguous(grad), out_rows = rows_contiguous(out), inverse = inv_den.contiguous(),
-                   exponent = row_exponent.contiguous();
+  HEDGEROW_OP_CHECK(op, m_out || !(grad_s || grad_z),
+                    "m_out must be given with grad_s and grad_z; got none");
+  const at::Tensor grad_rows = rows_contiguous(grad), out_rows = rows_contiguous(out),
+                   inverse = inv_den.contiguous(), exponent = row_exponent.contiguous();
   const OptTensor gs = contiguous(grad_s), gz = contiguous(grad_z), reference = contiguous(m_out);
   p.m_out = const_data(reference);
   p.out = const_view(out_rows);
@@ -176,8 +186,9 @@ HedgehogGrads hedgehog_attention_backward_cpu(const at::Tensor& grad, const OptT
   const auto data = [](const OptTensor& given, const at::Tensor& t) {
     return given ? t.mutable_data_ptr() : nullptr;
   };
-  const at::Tensor dq = like(in.q), dk = like(in.k), dv = like(in.v), dwq = like(in.wq), dwk = like(in.wk),
-                   dbq = like(in.bq), dbk = like(in.bk), ds = like(in.s), dz = like(in.z);
+  const at::Tensor dq = like(in.q), dk = like(in.k), dv = like(in.v), dwq = like(in.wq),
+                   dwk = like(in.wk), dbq = like(in.bq), dbk = like(in.bk), ds = like(in.s),
+                   dz = like(in.z);
   p.grad_q = mut_view(dq);
   p.grad_k = mut_view(dk);
   p.grad_v = mut_view(dv);

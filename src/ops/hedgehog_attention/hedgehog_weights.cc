@@ -1,5 +1,6 @@
 // Full weights of Hedgehog attention. A product of features divided by its row sums is one step for
-// autograd, so that training on weights keeps one [T,S] tensor for each head and not one per operator.
+// autograd, so that training on weights keeps one [T,S] tensor for each head and not one per
+// operator.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -17,7 +18,8 @@ using kernels::FeatureMap;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// a / (sum of a over keys), and 1 / that sum; both 0 where the sum is. Excluded entries of `a` are 0.
+// a / (sum of a over keys), and 1 / that sum; both 0 where the sum is. Excluded entries of `a` are
+// 0.
 struct Normalised {
   at::Tensor weights, inverse;
 };
@@ -30,8 +32,8 @@ Normalised normalise_(at::Tensor a) {
 // (weights, inverse) of phi_q [B,Hkv,G,T,F] and phi_k [B,Hkv,1,S,F]; 0 where `future` [T,S] is
 // true. The backward is made of differentiable operators on its own results.
 struct NormalisedProduct : torch::autograd::Function<NormalisedProduct> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& phi_q, const at::Tensor& phi_k,
-                               const OptTensor& future) {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& phi_q,
+                               const at::Tensor& phi_k, const OptTensor& future) {
     at::AutoDispatchBelowADInplaceOrView guard;
     at::Tensor a = at::matmul(phi_q, phi_k.transpose(-1, -2));
     if (future) a.masked_fill_(*future, 0);

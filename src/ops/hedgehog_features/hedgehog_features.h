@@ -20,8 +20,8 @@ c10::SymInt feature_width(kernels::FeatureMap map, const c10::SymInt& width);
 
 // weight [H,D,E] and bias [H,E] fit the heads and width of x [B,H,S,D].
 void check_map(const char* op, Named x, Named weight, const char* bias_name, const OptTensor& bias);
-void check_hedgehog_features(const char* op, const at::Tensor& x, const at::Tensor& weight, const OptTensor& bias,
-                             std::string_view variant);
+void check_hedgehog_features(const char* op, const at::Tensor& x, const at::Tensor& weight,
+                             const OptTensor& bias, std::string_view variant);
 
 // y [B,H,S,E] = x W + b, in the accumulation dtype.
 at::Tensor project_composite(const at::Tensor& x, const at::Tensor& weight, const OptTensor& bias);
@@ -35,7 +35,8 @@ using FeatureGrads = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 FeatureGrads hedgehog_features_backward_composite(const at::Tensor& grad, const at::Tensor& x,
                                                   const at::Tensor& weight, const OptTensor& bias,
                                                   std::string_view variant);
-FeatureGrads hedgehog_features_backward(const at::Tensor& grad, const at::Tensor& x, const at::Tensor& weight,
-                                        const OptTensor& bias, std::string_view variant);
+FeatureGrads hedgehog_features_backward(const at::Tensor& grad, const at::Tensor& x,
+                                        const at::Tensor& weight, const OptTensor& bias,
+                                        std::string_view variant);
 
 }  // namespace hedgerow::ops

@@ -15,8 +15,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 struct HedgehogFeatures : torch::autograd::Function<HedgehogFeatures> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const OptTensor& bias,
-                            std::string variant) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight,
+                            const OptTensor& bias, std::string variant) {
     at::AutoDispatchBelowADInplaceOrView guard;
     ctx->save_for_backward({x, weight, bias.value_or(at::Tensor())});
     ctx->saved_data["variant"] = variant;
@@ -32,8 +32,8 @@ struct HedgehogFeatures : torch::autograd::Function<HedgehogFeatures> {
   }
 };
 
-at::Tensor hedgehog_features_autograd(const at::Tensor& x, const at::Tensor& weight, const OptTensor& bias,
-                                      std::string_view variant) {
+at::Tensor hedgehog_features_autograd(const at::Tensor& x, const at::Tensor& weight,
+                                      const OptTensor& bias, std::string_view variant) {
   const char* op = "hedgehog_features";
   check_hedgehog_features(op, x, weight, bias, variant);
   if (!records_gradient({x, weight}, {bias})) {

@@ -8,8 +8,8 @@
 namespace hedgerow::ops {
 namespace {
 
-at::Tensor hedgehog_features_cpu(const at::Tensor& x_in, const at::Tensor& weight_in, const OptTensor& bias_in,
-                                 std::string_view variant) {
+at::Tensor hedgehog_features_cpu(const at::Tensor& x_in, const at::Tensor& weight_in,
+                                 const OptTensor& bias_in, std::string_view variant) {
   check_hedgehog_features("hedgehog_features", x_in, weight_in, bias_in, variant);
   const kernels::FeatureMap map = parse_feature_map("hedgehog_features", variant);
   if (!use_fast("hedgehog_features", true, "")) {
@@ -28,7 +28,8 @@ at::Tensor hedgehog_features_cpu(const at::Tensor& x_in, const at::Tensor& weigh
   p.x = const_view(x);
   p.weight = weight.const_data_ptr();
   p.bias = const_data(bias);
-  const at::Tensor phi = fresh({p.batch, p.heads, p.rows, kernels::feature_width(map, p.width)}, x.options());
+  const at::Tensor phi =
+      fresh({p.batch, p.heads, p.rows, kernels::feature_width(map, p.width)}, x.options());
   p.phi = mut_view(phi);
   kernels::hedgehog_features_forward(p);
   return phi;
@@ -39,8 +40,10 @@ FeatureGrads hedgehog_features_backward_cpu(const at::Tensor& grad_in, const at:
                                             std::string_view variant) {
   const char* op = "hedgehog_features_backward";
   check_hedgehog_features(op, x_in, weight_in, bias_in, variant);
-  if (!use_fast(op, true, "")) return hedgehog_features_backward_composite(grad_in, x_in, weight_in, bias_in, variant);
-  const at::Tensor grad = rows_contiguous(grad_in), x = rows_contiguous(x_in), weight = weight_in.contiguous();
+  if (!use_fast(op, true, ""))
+    return hedgehog_features_backward_composite(grad_in, x_in, weight_in, bias_in, variant);
+  const at::Tensor grad = rows_contiguous(grad_in), x = rows_contiguous(x_in),
+                   weight = weight_in.contiguous();
   const OptTensor bias = contiguous(bias_in);
   kernels::FeaturesBackward p;
   p.dtype = kernel_dtype(x.scalar_type());
@@ -51,13 +54,16 @@ FeatureGrads hedgehog_features_backward_cpu(const at::Tensor& grad_in, const at:
   p.dim = x.size(3);
   p.width = weight.size(2);
   check_inputs(op, {{"grad", grad}, {"x", x}});
-  check_shape(op, {"grad", grad}, {p.batch, p.heads, p.rows, kernels::feature_width(p.map, p.width)}, "[B, H, S, F]");
+  check_shape(op, {"grad", grad},
+              {p.batch, p.heads, p.rows, kernels::feature_width(p.map, p.width)}, "[B, H, S, F]");
   p.x = const_view(x);
   p.weight = weight.const_data_ptr();
   p.bias = const_data(bias);
   p.grad_phi = const_view(grad);
-  const at::Tensor grad_x = fresh(x.sizes(), x.options()), grad_weight = fresh(weight.sizes(), x.options());
-  const at::Tensor grad_bias = bias ? fresh(bias->sizes(), x.options()) : at::empty({0}, x.options());
+  const at::Tensor grad_x = fresh(x.sizes(), x.options()),
+                   grad_weight = fresh(weight.sizes(), x.options());
+  const at::Tensor grad_bias =
+      bias ? fresh(bias->sizes(), x.options()) : at::empty({0}, x.options());
   p.grad_x = mut_view(grad_x);
   p.grad_weight = grad_weight.mutable_data_ptr();
   if (bias) p.grad_bias = grad_bias.mutable_data_ptr();

@@ -32,7 +32,8 @@ TEST(HedgehogFeatures, EachMapIsItsFormula) {
 }
 
 TEST(HedgehogFeatures, ProjectionIsInputMajorWithBiasPerHead) {
-  const at::Tensor x = at::randn({2, 3, 4, 5}, at::kDouble), weight = at::randn({3, 5, 2}, at::kDouble),
+  const at::Tensor x = at::randn({2, 3, 4, 5}, at::kDouble),
+                   weight = at::randn({3, 5, 2}, at::kDouble),
                    bias = at::randn({3, 2}, at::kDouble);
   const at::Tensor y = at::einsum("bhsd,hde->bhse", {x, weight}) + bias.view({1, 3, 1, 2});
   expect_close(hedgehog_features(x, weight, bias, "relu"), y.clamp_min(0), 1e-12);
@@ -40,9 +41,16 @@ TEST(HedgehogFeatures, ProjectionIsInputMajorWithBiasPerHead) {
 
 TEST(HedgehogFeatures, WrongArgumentsAreNamed) {
   const at::Tensor x = at::ones({1, 2, 3, 4});
-  expect_refused([&] { hedgehog_features(x, at::ones({2, 5, 4})); }, "hedgehog_features", {"weight", "[2, 5, 4]"});
-  expect_refused([&] { hedgehog_features(x, at::ones({2, 4, 4}), {}, "cosine"); }, "hedgehog_features",
-                 {"variant", "performer", "cosine"});
+  expect_refused(
+      [&] {
+        hedgehog_features(x, at::ones({2, 5, 4}));
+      },
+      "hedgehog_features", {"weight", "[2, 5, 4]"});
+  expect_refused(
+      [&] {
+        hedgehog_features(x, at::ones({2, 4, 4}), {}, "cosine");
+      },
+      "hedgehog_features", {"variant", "performer", "cosine"});
 }
 
 }  // namespace

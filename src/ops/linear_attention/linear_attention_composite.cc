@@ -53,7 +53,8 @@ LinearForwardResult linear_attention_composite(const LinearInputs& in, bool want
     }
     for (int64_t at = 0; at < span.pairs; at += kChunk) {
       const int64_t n = std::min(kChunk, span.pairs - at);
-      const at::Tensor qc = q.narrow(-2, span.blind + at, n), kc = k.narrow(-2, span.prefix + at, n),
+      const at::Tensor qc = q.narrow(-2, span.blind + at, n),
+                       kc = k.narrow(-2, span.prefix + at, n),
                        vc = v.narrow(-2, span.prefix + at, n);
       const at::Tensor weights = at::matmul(qc, kc.transpose(-1, -2)).tril();  // [B,Hkv,G,n,n]
       nums.push_back(at::matmul(qc, state.s) + at::matmul(weights, vc));
@@ -67,7 +68,9 @@ LinearForwardResult linear_attention_composite(const LinearInputs& in, bool want
   const at::Tensor none = at::empty({0}, options);
   const at::Tensor lost = keys.bad.any(-1);  // [B,Hkv]: the state holds what is not finite
   return {rows.out.to(in.v.scalar_type()), rows.inv_den,
-          want_state ? state.s.squeeze(2).masked_fill(lost.unsqueeze(-1).unsqueeze(-1), std::nan("")) : none,
+          want_state
+              ? state.s.squeeze(2).masked_fill(lost.unsqueeze(-1).unsqueeze(-1), std::nan(""))
+              : none,
           want_state ? state.z.squeeze(2).masked_fill(lost.unsqueeze(-1), std::nan("")) : none};
 }
 
@@ -95,17 +98,16 @@ LinearGrads linear_attention_backward_composite(const at::Tensor& grad, const Op
 
 namespace {
 
-at::Tensor linear_attention_any(const at::Tensor& phi_q, const at::Tensor& phi_k, const at::Tensor& v,
-                                const OptTensor& key_mask, bool is_causal) {
+at::Tensor linear_attention_any(const at::Tensor& phi_q, const at::Tensor& phi_k,
+                                const at::Tensor& v, const OptTensor& key_mask, bool is_causal) {
   const LinearInputs in{phi_q, phi_k, v, key_mask, is_causal, {}, {}};
   check_linear_attention("linear_attention", in);
   return std::get<0>(linear_attention_composite(in, false));
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_attention_state_any(const at::Tensor& phi_q,
-                                                                          const at::Tensor& phi_k, const at::Tensor& v,
-                                                                          const OptTensor& key_mask,
-                                                                          const OptTensor& s, const OptTensor& z) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_attention_state_any(
+    const at::Tensor& phi_q, const at::Tensor& phi_k, const at::Tensor& v,
+    const OptTensor& key_mask, const OptTensor& s, const OptTensor& z) {
   const LinearInputs in{phi_q, phi_k, v, key_mask, true, s, z};
   check_linear_attention("linear_attention_state", in);
   check_own_keys("linear_attention_state", {"phi_q", phi_q}, {"phi_k", phi_k});
@@ -113,18 +115,21 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_attention_state_any(const 
   return {out, s_out, z_out};
 }
 
-LinearForwardResult linear_attention_forward_any(const at::Tensor& phi_q, const at::Tensor& phi_k, const at::Tensor& v,
-                                                 const OptTensor& key_mask, bool is_causal, const OptTensor& s,
+LinearForwardResult linear_attention_forward_any(const at::Tensor& phi_q, const at::Tensor& phi_k,
+                                                 const at::Tensor& v, const OptTensor& key_mask,
+                                                 bool is_causal, const OptTensor& s,
                                                  const OptTensor& z, bool want_state) {
   const LinearInputs in{phi_q, phi_k, v, key_mask, is_causal, s, z};
   check_linear_attention("linear_attention_forward", in);
   return linear_attention_composite(in, want_state);
 }
 
-LinearGrads linear_attention_backward_any(const at::Tensor& grad, const OptTensor& grad_s, const OptTensor& grad_z,
-                                          const at::Tensor& phi_q, const at::Tensor& phi_k, const at::Tensor& v,
-                                          const at::Tensor& out, const at::Tensor& inv_den, const OptTensor& key_mask,
-                                          bool is_causal, const OptTensor& s, const OptTensor& z) {
+LinearGrads linear_attention_backward_any(const at::Tensor& grad, const OptTensor& grad_s,
+                                          const OptTensor& grad_z, const at::Tensor& phi_q,
+                                          const at::Tensor& phi_k, const at::Tensor& v,
+                                          const at::Tensor& out, const at::Tensor& inv_den,
+                                          const OptTensor& key_mask, bool is_causal,
+                                          const OptTensor& s, const OptTensor& z) {
   const LinearInputs in{phi_q, phi_k, v, key_mask, is_causal, s, z};
   check_linear_attention("linear_attention_backward", in);
   return linear_attention_backward_composite(grad, grad_s, grad_z, in);

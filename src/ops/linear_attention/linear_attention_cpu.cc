@@ -11,8 +11,13 @@ namespace {
 
 // Memory as kernels want it.
 LinearInputs laid_out(const LinearInputs& in) {
-  return {rows_contiguous(in.phi_q), rows_contiguous(in.phi_k), rows_contiguous(in.v), in.key_mask, in.is_causal,
-          contiguous(in.s),          contiguous(in.z)};
+  return {rows_contiguous(in.phi_q),
+          rows_contiguous(in.phi_k),
+          rows_contiguous(in.v),
+          in.key_mask,
+          in.is_causal,
+          contiguous(in.s),
+          contiguous(in.z)};
 }
 
 template <typename Params>
@@ -36,7 +41,8 @@ Params params_of(const LinearInputs& in) {
   return p;
 }
 
-LinearForwardResult run_forward(const char* op, const LinearInputs& given, bool want_state, bool want_saved) {
+LinearForwardResult run_forward(const char* op, const LinearInputs& given, bool want_state,
+                                bool want_saved) {
   check_linear_attention(op, given);
   if (!use_fast(op, true, "")) return linear_attention_composite(given, want_state);
   const LinearInputs in = laid_out(given);
@@ -60,15 +66,15 @@ LinearForwardResult run_forward(const char* op, const LinearInputs& given, bool 
   return {out, inv_den, s, z};
 }
 
-at::Tensor linear_attention_cpu(const at::Tensor& phi_q, const at::Tensor& phi_k, const at::Tensor& v,
-                                const OptTensor& key_mask, bool is_causal) {
-  return std::get<0>(run_forward("linear_attention", {phi_q, phi_k, v, key_mask, is_causal, {}, {}}, false, false));
+at::Tensor linear_attention_cpu(const at::Tensor& phi_q, const at::Tensor& phi_k,
+                                const at::Tensor& v, const OptTensor& key_mask, bool is_causal) {
+  return std::get<0>(run_forward("linear_attention", {phi_q, phi_k, v, key_mask, is_causal, {}, {}},
+                                 false, false));
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_attention_state_cpu(const at::Tensor& phi_q,
-                                                                          const at::Tensor& phi_k, const at::Tensor& v,
-                                                                          const OptTensor& key_mask,
-                                                                          const OptTensor& s, const OptTensor& z) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_attention_state_cpu(
+    const at::Tensor& phi_q, const at::Tensor& phi_k, const at::Tensor& v,
+    const OptTensor& key_mask, const OptTensor& s, const OptTensor& z) {
   const LinearInputs in{phi_q, phi_k, v, key_mask, true, s, z};
   check_linear_attention("linear_attention_state", in);
   check_own_keys("linear_attention_state", {"phi_q", phi_q}, {"phi_k", phi_k});
@@ -76,20 +82,25 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_attention_state_cpu(const 
   return {out, s_out, z_out};
 }
 
-LinearForwardResult linear_attention_forward_cpu(const at::Tensor& phi_q, const at::Tensor& phi_k, const at::Tensor& v,
-                                                 const OptTensor& key_mask, bool is_causal, const OptTensor& s,
+LinearForwardResult linear_attention_forward_cpu(const at::Tensor& phi_q, const at::Tensor& phi_k,
+                                                 const at::Tensor& v, const OptTensor& key_mask,
+                                                 bool is_causal, const OptTensor& s,
                                                  const OptTensor& z, bool want_state) {
-  return run_forward("linear_attention_forward", {phi_q, phi_k, v, key_mask, is_causal, s, z}, want_state, true);
+  return run_forward("linear_attention_forward", {phi_q, phi_k, v, key_mask, is_causal, s, z},
+                     want_state, true);
 }
 
-LinearGrads linear_attention_backward_cpu(const at::Tensor& grad, const OptTensor& grad_s, const OptTensor& grad_z,
-                                          const at::Tensor& phi_q, const at::Tensor& phi_k, const at::Tensor& v,
-                                          const at::Tensor& out, const at::Tensor& inv_den, const OptTensor& key_mask,
-                                          bool is_causal, const OptTensor& s, const OptTensor& z) {
+LinearGrads linear_attention_backward_cpu(const at::Tensor& grad, const OptTensor& grad_s,
+                                          const OptTensor& grad_z, const at::Tensor& phi_q,
+                                          const at::Tensor& phi_k, const at::Tensor& v,
+                                          const at::Tensor& out, const at::Tensor& inv_den,
+                                          const OptTensor& key_mask, bool is_causal,
+                                          const OptTensor& s, const OptTensor& z) {
   const char* op = "linear_attention_backward";
   const LinearInputs given{phi_q, phi_k, v, key_mask, is_causal, s, z};
   check_linear_attention(op, given);
-  if (!use_fast(op, true, "")) return linear_attention_backward_composite(grad, grad_s, grad_z, given);
+  if (!use_fast(op, true, ""))
+    return linear_attention_backward_composite(grad, grad_s, grad_z, given);
   const LinearInputs in = laid_out(given);
   auto p = params_of<kernels::LinearBackward>(in);
   const c10::SymInt sizes[4] = {p.batch, p.heads, p.queries, p.value_dim};
@@ -97,7 +108,8 @@ LinearGrads linear_attention_backward_cpu(const at::Tensor& grad, const OptTenso
   check_shape(op, {"grad", grad}, sizes, "[B, H, T, Dv]");
   check_shape(op, {"out", out}, sizes, "[B, H, T, Dv]");
   check_shape(op, {"inv_den", inv_den}, c10::SymIntArrayRef(sizes, 3), "[B, H, T]");
-  const at::Tensor grad_rows = rows_contiguous(grad), out_rows = rows_contiguous(out), inverse = inv_den.contiguous();
+  const at::Tensor grad_rows = rows_contiguous(grad), out_rows = rows_contiguous(out),
+                   inverse = inv_den.contiguous();
   const OptTensor gs = contiguous(grad_s), gz = contiguous(grad_z);
   p.out = const_view(out_rows);
   p.inv_den = inverse.const_data_ptr();

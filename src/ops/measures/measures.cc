@@ -10,7 +10,8 @@ namespace {
 
 void check_rows(const char* op, Named p) {
   check_inputs(op, {p});
-  HEDGEROW_OP_CHECK(op, p.tensor.dim() >= 1, p.name, " must have at least 1 dimension [.., N]; got a scalar");
+  HEDGEROW_OP_CHECK(op, p.tensor.dim() >= 1, p.name,
+                    " must have at least 1 dimension [.., N]; got a scalar");
 }
 
 void check_pair(const char* op, const at::Tensor& p, const at::Tensor& q) {

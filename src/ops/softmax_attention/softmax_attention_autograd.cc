@@ -16,9 +16,10 @@ using torch::autograd::variable_list;
 
 // (out, lse); lse is saved for the backward and carries no gradient.
 struct SoftmaxAttention : torch::autograd::Function<SoftmaxAttention> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                               const OptTensor& attn_mask, bool is_causal, std::optional<double> scale,
-                               double dropout_p, std::optional<int64_t> dropout_seed) {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k,
+                               const at::Tensor& v, const OptTensor& attn_mask, bool is_causal,
+                               std::optional<double> scale, double dropout_p,
+                               std::optional<int64_t> dropout_seed) {
     at::AutoDispatchBelowADInplaceOrView guard;
     const auto [out, lse] =
         softmax_attention_forward(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed);
@@ -38,14 +39,16 @@ struct SoftmaxAttention : torch::autograd::Function<SoftmaxAttention> {
     const auto [grad_q, grad_k, grad_v, grad_mask] = softmax_attention_backward(
         or_zeros(grads[0], saved[4]), q, k, v, saved[4], saved[5], optional(mask),
         ctx->saved_data["is_causal"].toBool(), ctx->saved_data["scale"].toOptional<double>(),
-        ctx->saved_data["dropout_p"].toDouble(), ctx->saved_data["dropout_seed"].toOptional<int64_t>(), mask_grad);
+        ctx->saved_data["dropout_p"].toDouble(),
+        ctx->saved_data["dropout_seed"].toOptional<int64_t>(), mask_grad);
     return {grad_q, grad_k, grad_v, mask_grad ? grad_mask : at::Tensor(), {}, {}, {}, {}};
   }
 };
 
 std::tuple<at::Tensor, at::Tensor> softmax_attention_forward_autograd(
-    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const OptTensor& attn_mask, bool is_causal,
-    std::optional<double> scale, double dropout_p, std::optional<int64_t> dropout_seed) {
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const OptTensor& attn_mask,
+    bool is_causal, std::optional<double> scale, double dropout_p,
+    std::optional<int64_t> dropout_seed) {
   check_softmax_attention("softmax_attention", q, k, v, attn_mask, scale, dropout_p, dropout_seed);
   const variable_list out =
       SoftmaxAttention::apply(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed);
@@ -53,30 +56,35 @@ std::tuple<at::Tensor, at::Tensor> softmax_attention_forward_autograd(
 }
 
 at::Tensor softmax_attention_autograd(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                      const OptTensor& attn_mask, bool is_causal, std::optional<double> scale,
-                                      double dropout_p, std::optional<int64_t> dropout_seed) {
+                                      const OptTensor& attn_mask, bool is_causal,
+                                      std::optional<double> scale, double dropout_p,
+                                      std::optional<int64_t> dropout_seed) {
   if (!records_gradient({q, k, v}, {attn_mask})) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return softmax_attention(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed);
   }
   check_softmax_attention("softmax_attention", q, k, v, attn_mask, scale, dropout_p, dropout_seed);
   if (!use_fast("softmax_attention", on_kernel_device(q), "a device without a kernel"))
-    return std::get<0>(softmax_attention_composite(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed));
-  return std::get<0>(softmax_attention_forward(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed));
+    return std::get<0>(
+        softmax_attention_composite(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed));
+  return std::get<0>(
+      softmax_attention_forward(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed));
 }
 
-SoftmaxGrads softmax_attention_backward_autograd(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
-                                                 const at::Tensor& v, const at::Tensor& out, const at::Tensor& lse,
+SoftmaxGrads softmax_attention_backward_autograd(const at::Tensor& grad, const at::Tensor& q,
+                                                 const at::Tensor& k, const at::Tensor& v,
+                                                 const at::Tensor& out, const at::Tensor& lse,
                                                  const OptTensor& attn_mask, bool is_causal,
                                                  std::optional<double> scale, double dropout_p,
-                                                 std::optional<int64_t> dropout_seed, bool mask_grad) {
+                                                 std::optional<int64_t> dropout_seed,
+                                                 bool mask_grad) {
   // out and lse follow from the others, whose second derivatives the composite form gives in full.
   if (records_gradient({grad, q, k, v}, {attn_mask}))
-    return softmax_attention_backward_composite(grad, q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed,
-                                                mask_grad);
+    return softmax_attention_backward_composite(grad, q, k, v, attn_mask, is_causal, scale,
+                                                dropout_p, dropout_seed, mask_grad);
   at::AutoDispatchBelowADInplaceOrView guard;
-  return softmax_attention_backward(grad, q, k, v, out, lse, attn_mask, is_causal, scale, dropout_p, dropout_seed,
-                                    mask_grad);
+  return softmax_attention_backward(grad, q, k, v, out, lse, attn_mask, is_causal, scale, dropout_p,
+                                    dropout_seed, mask_grad);
 }
 
 }  // namespace

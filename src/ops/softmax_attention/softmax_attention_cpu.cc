@@ -30,8 +30,9 @@ struct Call {
   at::Tensor q, k, v, mask;
   kernels::SoftmaxParams params;
 
-  Call(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in, const OptTensor& attn_mask,
-       bool is_causal, std::optional<double> scale, double dropout_p, std::optional<int64_t> dropout_seed)
+  Call(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
+       const OptTensor& attn_mask, bool is_causal, std::optional<double> scale, double dropout_p,
+       std::optional<int64_t> dropout_seed)
       : q(rows_contiguous(q_in)), k(rows_contiguous(k_in)), v(rows_contiguous(v_in)) {
     if (attn_mask) mask = kernel_mask(*attn_mask, {q.size(0), q.size(1), q.size(2), k.size(2)});
     params.dtype = kernel_dtype(q.scalar_type());
@@ -53,46 +54,54 @@ struct Call {
   }
 };
 
-std::tuple<at::Tensor, at::Tensor> run_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                               const OptTensor& attn_mask, bool is_causal,
-                                               std::optional<double> scale, double dropout_p,
+std::tuple<at::Tensor, at::Tensor> run_forward(const at::Tensor& q, const at::Tensor& k,
+                                               const at::Tensor& v, const OptTensor& attn_mask,
+                                               bool is_causal, std::optional<double> scale,
+                                               double dropout_p,
                                                std::optional<int64_t> dropout_seed, bool want_lse) {
   check_softmax_attention("softmax_attention", q, k, v, attn_mask, scale, dropout_p, dropout_seed);
   if (!use_fast("softmax_attention", on_kernel_device(q), "a device without a kernel"))
-    return softmax_attention_composite(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed);
+    return softmax_attention_composite(q, k, v, attn_mask, is_causal, scale, dropout_p,
+                                       dropout_seed);
   const Call call(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed);
   const at::Tensor out = fresh({q.size(0), q.size(1), q.size(2), v.size(3)}, q.options());
   at::Tensor lse;
   if (want_lse) lse = fresh({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat));
-  kernels::softmax_attention_forward(call.params, mut_view(out), want_lse ? lse.mutable_data_ptr<float>() : nullptr);
+  kernels::softmax_attention_forward(call.params, mut_view(out),
+                                     want_lse ? lse.mutable_data_ptr<float>() : nullptr);
   return {out, lse};
 }
 
 at::Tensor softmax_attention_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                 const OptTensor& attn_mask, bool is_causal, std::optional<double> scale,
-                                 double dropout_p, std::optional<int64_t> dropout_seed) {
-  return std::get<0>(run_forward(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed, false));
+                                 const OptTensor& attn_mask, bool is_causal,
+                                 std::optional<double> scale, double dropout_p,
+                                 std::optional<int64_t> dropout_seed) {
+  return std::get<0>(
+      run_forward(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed, false));
 }
 
-std::tuple<at::Tensor, at::Tensor> softmax_attention_forward_cpu(const at::Tensor& q, const at::Tensor& k,
-                                                                 const at::Tensor& v, const OptTensor& attn_mask,
-                                                                 bool is_causal, std::optional<double> scale,
-                                                                 double dropout_p,
-                                                                 std::optional<int64_t> dropout_seed) {
+std::tuple<at::Tensor, at::Tensor> softmax_attention_forward_cpu(
+    const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const OptTensor& attn_mask,
+    bool is_causal, std::optional<double> scale, double dropout_p,
+    std::optional<int64_t> dropout_seed) {
   return run_forward(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed, true);
 }
 
-SoftmaxGrads softmax_attention_backward_cpu(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k,
-                                            const at::Tensor& v, const at::Tensor& out, const at::Tensor& lse,
-                                            const OptTensor& attn_mask, bool is_causal, std::optional<double> scale,
-                                            double dropout_p, std::optional<int64_t> dropout_seed, bool mask_grad) {
-  check_softmax_attention("softmax_attention_backward", q, k, v, attn_mask, scale, dropout_p, dropout_seed);
+SoftmaxGrads softmax_attention_backward_cpu(const at::Tensor& grad, const at::Tensor& q,
+                                            const at::Tensor& k, const at::Tensor& v,
+                                            const at::Tensor& out, const at::Tensor& lse,
+                                            const OptTensor& attn_mask, bool is_causal,
+                                            std::optional<double> scale, double dropout_p,
+                                            std::optional<int64_t> dropout_seed, bool mask_grad) {
+  check_softmax_attention("softmax_attention_backward", q, k, v, attn_mask, scale, dropout_p,
+                          dropout_seed);
   check_softmax_backward(grad, q, v, out, lse, attn_mask, mask_grad);
   if (!use_fast("softmax_attention_backward", on_kernel_device(q), "a device without a kernel"))
-    return softmax_attention_backward_composite(grad, q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed,
-                                                mask_grad);
+    return softmax_attention_backward_composite(grad, q, k, v, attn_mask, is_causal, scale,
+                                                dropout_p, dropout_seed, mask_grad);
   const Call call(q, k, v, attn_mask, is_causal, scale, dropout_p, dropout_seed);
-  const at::Tensor grad_rows = rows_contiguous(grad), out_rows = rows_contiguous(out), sums = lse.contiguous();
+  const at::Tensor grad_rows = rows_contiguous(grad), out_rows = rows_contiguous(out),
+                   sums = lse.contiguous();
   const at::Tensor dq = fresh(q.sizes(), q.options()), dk = fresh(k.sizes(), k.options()),
                    dv = fresh(v.sizes(), v.options());
   at::Tensor dmask;
@@ -108,7 +117,8 @@ SoftmaxGrads softmax_attention_backward_cpu(const at::Tensor& grad, const at::Te
     dmask = call.mask.numel() == 0 ? at::zeros(attn_mask->sizes(), call.mask.options())
                                    : fresh(attn_mask->sizes(), call.mask.options());
     const at::Tensor full = dmask.expand(call.mask.sizes());
-    g.dmask = {dmask.mutable_data_ptr(), full.stride(0), full.stride(1), full.stride(2), full.stride(3)};
+    g.dmask = {dmask.mutable_data_ptr(), full.stride(0), full.stride(1), full.stride(2),
+               full.stride(3)};
   }
   kernels::softmax_attention_backward(call.params, g);
   return {dq, dk, dv, mask_grad ? dmask.to(attn_mask->scalar_type()) : at::empty({0}, q.options())};

@@ -36,9 +36,10 @@ TEST(SoftmaxAttention, OnlyMinusInfinityExcludes) {
 }
 
 TEST(SoftmaxAttention, MaskGradientHasTheMasksShape) {
-  const at::Tensor q = at::randn({2, 4, 3, 8}), k = at::randn({2, 2, 5, 8}), v = at::randn({2, 2, 5, 6});
-  for (const std::vector<int64_t>& shape :
-       std::vector<std::vector<int64_t>>{{5}, {3, 1}, {4, 1, 5}, {1, 4, 3, 5}, {2, 1, 1, 5}, {1, 1}}) {
+  const at::Tensor q = at::randn({2, 4, 3, 8}), k = at::randn({2, 2, 5, 8}),
+                   v = at::randn({2, 2, 5, 6});
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
+           {5}, {3, 1}, {4, 1, 5}, {1, 4, 3, 5}, {2, 1, 1, 5}, {1, 1}}) {
     at::Tensor bias = at::randn(shape);
     bias.view(-1)[0] = -INFINITY;
     const at::Tensor own = bias.clone().requires_grad_(true);
@@ -51,12 +52,14 @@ TEST(SoftmaxAttention, MaskGradientHasTheMasksShape) {
 }
 
 TEST(SoftmaxAttention, CausalityIsAlignedToTheEnd) {
-  const at::Tensor q = at::randn({1, 2, 4, 8}), k = at::randn({1, 2, 6, 8}), v = at::randn({1, 2, 6, 8});
+  const at::Tensor q = at::randn({1, 2, 4, 8}), k = at::randn({1, 2, 6, 8}),
+                   v = at::randn({1, 2, 6, 8});
   const at::Tensor out = softmax_attention(q, k, v, {}, true);
   for (int64_t t = 0; t < 4; t++)
-    expect_close(out.narrow(2, t, 1),
-                 softmax_attention(q.narrow(2, t, 1), k.narrow(2, 0, t + 3), v.narrow(2, 0, t + 3)));
-  const at::Tensor early = softmax_attention(at::randn({1, 2, 8, 8}), k, v, {}, true).narrow(2, 0, 2);
+    expect_close(out.narrow(2, t, 1), softmax_attention(q.narrow(2, t, 1), k.narrow(2, 0, t + 3),
+                                                        v.narrow(2, 0, t + 3)));
+  const at::Tensor early =
+      softmax_attention(at::randn({1, 2, 8, 8}), k, v, {}, true).narrow(2, 0, 2);
   EXPECT_EQ(early.abs().max().item<float>(), 0.0f);
 }
 
@@ -64,7 +67,8 @@ TEST(SoftmaxAttention, SameTensorThreeTimes) {
   const at::Tensor x = at::randn({1, 2, 5, 8}).requires_grad_(true);
   softmax_attention(x, x, x).square().sum().backward();
   const at::Tensor fused = x.grad().clone();
-  const at::Tensor q = x.detach().clone().requires_grad_(true), k = q.detach().clone().requires_grad_(true),
+  const at::Tensor q = x.detach().clone().requires_grad_(true),
+                   k = q.detach().clone().requires_grad_(true),
                    v = q.detach().clone().requires_grad_(true);
   softmax_attention(q, k, v).square().sum().backward();
   expect_close(fused, q.grad() + k.grad() + v.grad(), 1e-5);
@@ -72,10 +76,15 @@ TEST(SoftmaxAttention, SameTensorThreeTimes) {
 
 TEST(SoftmaxAttention, WrongArgumentsAreNamed) {
   const TwoKeys t;
-  expect_refused([&] { softmax_attention(t.q, t.k, at::ones({1, 1, 3, 1})); }, "softmax_attention",
-                 {"k and v", "[1, 1, 2, 1]", "[1, 1, 3, 1]"});
-  expect_refused([&] { softmax_attention(t.q, t.k, t.v, at::ones({2}, at::kLong)); }, "softmax_attention", {"int64"});
-  expect_refused([&] { softmax_attention(t.q, t.k, t.v, {}, false, {}, 0.1); }, "softmax_attention", {"dropout_seed"});
+  expect_refused(
+      [&] {
+        softmax_attention(t.q, t.k, at::ones({1, 1, 3, 1}));
+      },
+      "softmax_attention", {"k and v", "[1, 1, 2, 1]", "[1, 1, 3, 1]"});
+  expect_refused([&] { softmax_attention(t.q, t.k, t.v, at::ones({2}, at::kLong)); },
+                 "softmax_attention", {"int64"});
+  expect_refused([&] { softmax_attention(t.q, t.k, t.v, {}, false, {}, 0.1); }, "softmax_attention",
+                 {"dropout_seed"});
 }
 
 }  // namespace

@@ -3,39 +3,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "analysis/observe.h"
+#include "analysis/query_blocks.h"
 #include "base/interrupt.h"
 #include "hedgerow/error.h"
 
 namespace hedgerow::analysis {
 namespace {
-
-// Pairs (query, key) of one head that a block of queries may span: bounds memory at long texts.
-constexpr int64_t kPairsAtOnce = int64_t{1} << 19;
-
-// log of the weights that `mixer` gives to queries [begin, begin + count) of the heads:
-// [B,H,count,S].
-at::Tensor log_weights(nn::Mixer& mixer, const nn::AttentionTrace& heads, int64_t begin,
-                       int64_t count) {
-  const int64_t num_queries = heads.q.size(2), num_keys = heads.k.size(2);
-  nn::AttentionMask mask = heads.mask;
-  at::Tensor k = heads.k, v = heads.v;
-  if (mask.attn_mask && mask.attn_mask->dim() >= 2 && mask.attn_mask->size(-2) == num_queries)
-    mask.attn_mask = mask.attn_mask->narrow(-2, begin, count);
-  // Causality is aligned at the end, so a block in the middle is an offset mask of its own.
-  if (mask.is_causal && count < num_queries) {
-    const at::Tensor seen =
-        at::ones({count, num_keys}, at::kBool).tril(begin + num_keys - num_queries);
-    mask.attn_mask = mask.attn_mask
-                         ? at::where(seen, *mask.attn_mask, -std::numeric_limits<float>::infinity())
-                         : seen;
-    mask.is_causal = false;
-  }
-  const nn::FixedProjector project(heads.q.narrow(2, begin, count), k, v);
-  return mixer.log_weights({{}, {}, project, mask});
-}
 
 // Sums over queries, and their number, per layer and head.
 class HeadSums {
@@ -73,19 +48,16 @@ class HeadSums {
   std::vector<int64_t> counts_;
 };
 
-void for_each_block(const nn::AttentionTrace& heads,
-                    const std::function<void(int64_t, int64_t)>& body) {
-  const int64_t num_queries = heads.q.size(2);
-  const int64_t pairs_per_query = std::max<int64_t>(1, heads.q.size(0) * heads.k.size(2));
-  const int64_t block = std::max<int64_t>(1, kPairsAtOnce / pairs_per_query);
-  for (int64_t begin = 0; begin < num_queries; begin += block)
-    body(begin, std::min(block, num_queries - begin));
-}
-
 // sum_s p_s (log p_s - log m_s), 0 where p_s is 0: [B,H,T].
 at::Tensor kl_rows(const at::Tensor& log_p, const at::Tensor& log_m) {
   const at::Tensor p = log_p.exp();
   return at::where(p > 0, p * (log_p - log_m), 0).sum(-1);
+}
+
+// The same block of another model's heads.
+QueryBlock with_queries(QueryBlock block, const nn::AttentionTrace& heads) {
+  block.q = heads.q.narrow(2, block.begin, block.count);
+  return block;
 }
 
 void check_same_layers(models::Encoder& teacher, models::Encoder& model) {
@@ -115,10 +87,11 @@ HeadTable kl_table(models::Encoder& teacher, models::Encoder& model,
   HeadSums sums(teacher.num_layers());
   const auto compare = [&](int64_t layer, const nn::AttentionTrace& theirs,
                            const nn::AttentionTrace& ours) {
-    for_each_block(theirs, [&](int64_t begin, int64_t count) {
-      const at::Tensor log_p = log_weights(teacher.attention(layer).mixer(), theirs, begin, count);
-      const at::Tensor log_m = log_weights(model.attention(layer).mixer(), ours, begin, count);
-      sums.add(layer, kl_rows(log_p, log_m), theirs, begin);
+    for_each_query_block(theirs, [&](const QueryBlock& block) {
+      const at::Tensor log_p = log_weights(teacher.attention(layer).mixer(), theirs, block);
+      const QueryBlock our_block = own_heads ? with_queries(block, ours) : block;
+      const at::Tensor log_m = log_weights(model.attention(layer).mixer(), ours, our_block);
+      sums.add(layer, kl_rows(log_p, log_m), theirs, block.begin);
     });
   };
   for (const models::EncoderInput& input : inputs) {
@@ -168,10 +141,10 @@ HeadTable entropy(models::Encoder& model, const std::vector<models::EncoderInput
   const at::NoGradGuard no_grad;
   HeadSums sums(model.num_layers());
   const ObserveLayers observe(model, [&](int64_t layer, const nn::AttentionTrace& trace) {
-    for_each_block(trace, [&](int64_t begin, int64_t count) {
-      const at::Tensor log_p = log_weights(model.attention(layer).mixer(), trace, begin, count);
+    for_each_query_block(trace, [&](const QueryBlock& block) {
+      const at::Tensor log_p = log_weights(model.attention(layer).mixer(), trace, block);
       const at::Tensor p = log_p.exp();
-      sums.add(layer, at::where(p > 0, -p * log_p, 0).sum(-1), trace, begin);
+      sums.add(layer, at::where(p > 0, -p * log_p, 0).sum(-1), trace, block.begin);
     });
   });
   for (const models::EncoderInput& input : inputs) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "analysis/observe.h"
+#include "analysis/query_blocks.h"
 #include "base/counter_rng.h"
 #include "hedgerow/error.h"
 
@@ -78,21 +79,21 @@ class DistilObjective : public train::Objective {
  private:
   // Adds the gradient of one layer's loss; returns loss and KL.
   std::pair<double, double> layer_step(int64_t layer, const nn::AttentionTrace& trace) {
-    const nn::FixedProjector project(trace.q, trace.k, trace.v);
-    const nn::MixInput input{{}, {}, project, trace.mask};
-    const at::Tensor log_p = teacher_.attention(layer).mixer().log_weights(input);  // [B,H,T,T]
-    const at::Tensor p = log_p.exp();
-    const double rows = static_cast<double>(p.numel() / p.size(-1));
-    const double entropy = -at::where(p > 0, p * log_p, 0).sum().item<double>() / rows;
-    const at::AutoGradMode record(true);
-    const at::Tensor log_s = model_.attention(layer).mixer().log_weights(input);
-    const at::Tensor loss = -at::where(p > 0, p * log_s, 0).sum() / rows;
-    const double cross_entropy = loss.item<double>();
+    const double rows = static_cast<double>(trace.q.numel() / trace.q.size(-1));
+    double cross_entropy = 0, entropy = 0;
+    analysis::for_each_query_block(trace, [&](const analysis::QueryBlock& block) {
+      const at::Tensor log_p = analysis::log_weights(teacher_.attention(layer).mixer(), trace, block);  // [B,H,n,S]
+      const at::Tensor p = log_p.exp();
+      entropy -= at::where(p > 0, p * log_p, 0).sum().item<double>() / rows;
+      const at::AutoGradMode record(true);
+      const at::Tensor log_s = analysis::log_weights(model_.attention(layer).mixer(), trace, block);
+      const at::Tensor loss = -at::where(p > 0, p * log_s, 0).sum() / rows;
+      cross_entropy += loss.item<double>();
+      loss.backward();
+    });
     const double kl = cross_entropy - entropy;
     if (kl < -1e-4 * std::max(1.0, entropy))
-      throw Failure(concat("distil: the divergence from the teacher must be at least 0; got ", kl,
-                           " in layer ", layer));
-    loss.backward();
+      throw Failure(concat("distil: the divergence from the teacher must be at least 0; got ", kl, " in layer ", layer));
     return {cross_entropy, kl};
   }
 

@@ -39,7 +39,10 @@ at::Tensor orthogonal_map(int64_t heads, int64_t dim, int64_t width, int64_t see
   const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
   const int64_t blocks = (width + dim - 1) / dim;
   const at::Tensor normal = at::randn({heads, blocks, dim, dim}, generator, at::kDouble);
-  const at::Tensor columns = std::get<0>(at::linalg_qr(normal)).transpose(1, 2);  // [h,D,blocks,D]
+  const auto [q, r] = at::linalg_qr(normal);
+  // Householder's signs favour some directions; those of R's diagonal make Q uniform.
+  const at::Tensor signs = r.diagonal(0, -2, -1).sgn().unsqueeze(-2);  // [h,blocks,1,D]
+  const at::Tensor columns = (q * signs).transpose(1, 2);              // [h,D,blocks,D]
   const at::Tensor lengths =
       at::randn({heads, dim, width}, generator, at::kDouble).norm(2, 1, true);
   return (columns.reshape({heads, dim, blocks * dim}).narrow(2, 0, width) * lengths).to(at::kFloat);

@@ -69,7 +69,6 @@ class HedgehogMixer : public Mixer {
   at::Tensor keys(const MixInput& in) const { return scaled(in.project.keys()); }
   at::Tensor cosformer_features(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b,
                                 int64_t first_position) const;
-  at::Tensor log_scores(const MixInput& in, const std::optional<at::Tensor>& visible) const;
 
   HeadLayout layout_;
   Options options_;
@@ -173,35 +172,33 @@ at::Tensor HedgehogMixer::weights(const MixInput& in) {
   return products / sums.masked_fill(sums == 0, 1);
 }
 
-at::Tensor HedgehogMixer::log_scores(const MixInput& in,
-                                     const std::optional<at::Tensor>& visible) const {
+at::Tensor HedgehogMixer::log_weights(const MixInput& in) {
+  AttentionMask mask = in.mask;
+  mask.key_mask = key_mask_of(in.mask);
+  mask.attn_mask.reset();
   const at::Tensor q = queries(in), k = keys(in);
+  const std::optional<at::Tensor> visible = mask.visible(q.size(2), k.size(2));
   if (is_cosformer()) {
     const int64_t first = in.mask.is_causal ? std::max<int64_t>(k.size(2) - q.size(2), 0) : 0;
     const at::Tensor p =
         grouped_matmul(cosformer_features(q, wq_, bq_, first), cosformer_features(k, wk_, bk_, 0));
-    return log_with_floor(p, visible);
+    return log_normalise(log_with_floor(p, visible), visible);
   }
   const auto project = [](const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) {
     const at::Tensor y = at::matmul(x, w);  // [B,H,N,D] x [H,D,E]
     return b.defined() ? y + b.unsqueeze(1) : y;
   };
   const at::Tensor yq = project(q, wq_, bq_), yk = project(k, wk_, bk_);
-  if (map_ == "relu") return log_with_floor(grouped_matmul(yq.relu(), yk.relu()), visible);
+  if (map_ == "relu") {
+    const at::Tensor p = grouped_matmul(yq.relu(), yk.relu());
+    return log_normalise(log_with_floor(p, visible), visible);
+  }
   if (map_ == "taylor") {
     const at::Tensor dot = grouped_matmul(yq, yk);  // 1 + dot + dot^2 / 2 >= 1/2
-    return (dot + dot.square() / 2).log1p();
+    return log_normalise((dot + dot.square() / 2).log1p(), visible);
   }
-  return log_dot_exp(hedgehog_log_features(map_, yq, q), hedgehog_log_features(map_, yk, k));
-}
-
-at::Tensor HedgehogMixer::log_weights(const MixInput& in) {
-  AttentionMask mask = in.mask;
-  mask.key_mask = key_mask_of(in.mask);
-  mask.attn_mask.reset();
-  const int64_t num_queries = in.project.queries().size(2), num_keys = in.project.keys().size(2);
-  const std::optional<at::Tensor> visible = mask.visible(num_queries, num_keys);
-  return log_normalise(log_scores(in, visible), visible);
+  return log_normalised_dot_exp(hedgehog_log_features(map_, yq, q),
+                                hedgehog_log_features(map_, yk, k), visible);
 }
 
 }  // namespace

@@ -18,6 +18,10 @@ at::Tensor hedgehog_log_features(const std::string& map, const at::Tensor& y, co
 // differentiable at any finite input.
 at::Tensor log_dot_exp(const at::Tensor& a, const at::Tensor& b);
 
+// log(softmax over visible keys) of the same; -inf elsewhere.
+at::Tensor log_normalised_dot_exp(const at::Tensor& a, const at::Tensor& b,
+                                  const std::optional<at::Tensor>& visible);
+
 // log(p + floor) of p >= 0 [B,H,T,S]; the floor is 1e-6 of the row's mean over visible keys. A row
 // of zeros becomes uniform.
 at::Tensor log_with_floor(const at::Tensor& p, const std::optional<at::Tensor>& visible);

@@ -14,6 +14,16 @@ at::Tensor grouped_matmul(const at::Tensor& a, const at::Tensor& b) {
   return at::matmul(grouped, b.transpose(2, 3)).view({batch, heads, a.size(2), b.size(2)});
 }
 
+std::pair<at::Tensor, at::Tensor> grouped_matmul_backward(const at::Tensor& gradient,
+                                                          const at::Tensor& a,
+                                                          const at::Tensor& b) {
+  const int64_t batch = a.size(0), kv_heads = b.size(1);
+  const int64_t rows = a.size(1) / kv_heads * a.size(2);  // G * T
+  const at::Tensor g = gradient.reshape({batch, kv_heads, rows, b.size(2)});
+  const at::Tensor grouped = a.reshape({batch, kv_heads, rows, a.size(3)});
+  return {at::matmul(g, b).view(a.sizes()), at::matmul(g.transpose(2, 3), grouped)};
+}
+
 at::Tensor log_normalise(const at::Tensor& scores, const std::optional<at::Tensor>& visible) {
   if (!visible) return scores.log_softmax(-1);
   constexpr double kMinusInf = -std::numeric_limits<double>::infinity();

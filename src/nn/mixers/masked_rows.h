@@ -4,12 +4,17 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <utility>
 
 namespace hedgerow::nn {
 
 // a [B,H,T,F] . b [B,Hkv,S,F] over F -> [B,H,T,S]; head h of a meets head h / (H / Hkv) of b. No
 // copy of b is made.
 at::Tensor grouped_matmul(const at::Tensor& a, const at::Tensor& b);
+
+// Its gradients for a and b.
+std::pair<at::Tensor, at::Tensor> grouped_matmul_backward(const at::Tensor& gradient,
+                                                          const at::Tensor& a, const at::Tensor& b);
 
 // log(softmax) of scores [B,H,T,S] over the visible keys; -inf elsewhere, also in rows that see no
 // key. Gradients of excluded entries and of such rows are zero.

@@ -9,6 +9,7 @@
 #include "hedgerow/error.h"
 #include "nn/mixer.h"
 #include "nn/mixers/hedgehog_log.h"
+#include "nn/mixers/masked_rows.h"
 
 namespace hedgerow::nn {
 namespace {
@@ -206,6 +207,36 @@ TEST(LogDotExp, ExactAtAnySize) {
     // (detached).
     at::Tensor expected = at::full({2, 4, 7}, 9.0);
     EXPECT_TRUE(at::allclose(a.grad().sum(-1), expected, 1e-4, 1e-4)) << scale;
+  }
+}
+
+TEST(LogDotExp, NormalisedIsTheSameWithinAndBeyondTheSafeSpan) {
+  at::manual_seed(7);
+  const at::Tensor visible = at::rand({2, 1, 1, 9}) < 0.7;
+  visible.select(0, 1).fill_(false);  // nothing to see
+  for (const double scale : {1.0, 8.0, 200.0}) {
+    at::Tensor a = (at::randn({2, 4, 7, 16}, at::kDouble) * scale).requires_grad_();
+    at::Tensor b = (at::randn({2, 2, 9, 16}, at::kDouble) * scale).requires_grad_();
+    const at::Tensor target = at::rand({2, 4, 7, 9}, at::kDouble);
+    const auto gradients = [&](const at::Tensor& logs) {
+      const at::Tensor loss = at::where(logs.isfinite(), logs, 0).square().mul(target).sum();
+      return torch::autograd::grad({loss}, {a, b}, {}, {}, /*create_graph=*/true);
+    };
+    const at::Tensor ours = log_normalised_dot_exp(a, b, visible);
+    const at::Tensor same = log_normalise(log_dot_exp(a, b), visible);
+    EXPECT_TRUE(at::equal(ours.isfinite(), same.isfinite())) << scale;
+    EXPECT_TRUE(at::allclose(ours.exp(), same.exp(), 1e-9, 1e-12)) << scale;
+    const auto da = gradients(ours), ds = gradients(same);
+    for (int i : {0, 1}) EXPECT_TRUE(at::allclose(da[i], ds[i], 1e-8, 1e-8)) << scale << " " << i;
+    // Second derivatives.
+    const auto second = [&](const torch::autograd::variable_list& first) {
+      return torch::autograd::grad({first[0].square().sum() + first[1].square().sum()}, {a, b});
+    };
+    const auto dda = second(da), dds = second(ds);
+    for (int i : {0, 1}) {
+      const double size = std::max(1.0, dds[i].abs().max().item<double>());
+      EXPECT_TRUE(at::allclose(dda[i], dds[i], 1e-7, 1e-7 * size)) << scale << " " << i;
+    }
   }
 }
 

@@ -1,0 +1,144 @@
+"""Converted folders, written by hand here, against the formulas in PyTorch."""
+
+import json
+
+import pytest
+import safetensors.torch
+import torch
+import transformers
+from program import forward, refused
+from test_models import assert_equal, ids_and_mask, tiny_folder
+
+LAYERS, HEADS, WIDTH = 3, 4, 6
+
+
+def features(x, weight, bias, variant):
+    """phi(x W + b) as METHODS defines it; x [B,H,T,D], weight [H,D,E], bias [H,E]."""
+    y = torch.einsum("bhtd,hde->bhte", x, weight)
+    if bias is not None:
+        y = y + bias[:, None]
+    if variant == "exp":
+        return torch.cat([y.exp(), (-y).exp()], -1)
+    if variant == "softmax":
+        return torch.cat([y.softmax(-1), (-y).softmax(-1)], -1)
+    if variant == "softmax_joint":
+        return torch.cat([2 * y, -2 * y], -1).softmax(-1)
+    if variant == "elu":
+        return 1 + torch.nn.functional.elu(y)
+    if variant == "relu":
+        return y.relu()
+    if variant == "exp_half":
+        return y.exp()
+    assert variant == "taylor"
+    outer = (y[..., :, None] * y[..., None, :]).flatten(-2) / 2**0.5
+    return torch.cat([torch.ones_like(y[..., :1]), y, outer], -1)
+
+
+class Reference:
+    """The attention of a converted layer, in float64, as a Transformers attention function."""
+
+    def __init__(self, maps, variant, mask):
+        self.maps, self.variant, self.mask = maps, variant, mask
+
+    def __call__(self, module, query, key, value, attention_mask, **kwargs):
+        maps = self.maps[module.layer_idx]
+        if self.variant == "taylor":
+            query, key = query / WIDTH**0.25, key / WIDTH**0.25
+        phi_q = features(query, maps["wq"], maps.get("bq"), self.variant)
+        phi_k = features(key, maps["wk"], maps.get("bk"), self.variant)
+        weights = phi_q @ phi_k.transpose(-1, -2) * self.mask[:, None, None, :]
+        total = weights.sum(-1, keepdim=True)
+        output = weights @ value / torch.where(total == 0, 1, total)  # nothing in common: zeros
+        return output.transpose(1, 2).contiguous(), None
+
+
+def convert_by_hand(folder, variant, bias):
+    """Adds random maps to a plain folder; returns them, by layer."""
+    maps = []
+    for _ in range(LAYERS):
+        identity = torch.eye(WIDTH).expand(HEADS, WIDTH, WIDTH)
+        layer = {n: identity + 0.2 * torch.randn(HEADS, WIDTH, WIDTH) for n in ["wq", "wk"]}
+        if bias:
+            layer |= {n: 0.2 + 0.2 * torch.rand(HEADS, WIDTH) for n in ["bq", "bk"]}
+        maps.append(layer)
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    for i, layer in enumerate(maps):
+        for name, tensor in layer.items():
+            tensors[f"encoder.layer.{i}.attention.hedgerow.{name}"] = tensor.contiguous()
+    safetensors.torch.save_file(tensors, folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    config["model_type"] = "hedgerow_bert"
+    layer = {"mixer": "hedgehog", "map": variant, "bias": bias}
+    config["hedgerow"] = {"format": 1, "layers": [layer] * LAYERS}
+    (folder / "config.json").write_text(json.dumps(config))
+    return maps
+
+
+CASES = [("exp", False), ("exp", True), ("softmax", False), ("softmax_joint", False)]
+CASES += [("elu", False), ("relu", True), ("exp_half", False), ("taylor", False)]
+
+
+@pytest.mark.parametrize("pattern", ["none", "right", "random"])
+@pytest.mark.parametrize("variant,bias", CASES)
+def test_hedgehog_layers(tmp_path, variant, bias, pattern):
+    torch.manual_seed(3)
+    folder = tmp_path / "model"
+    # Random weights of size 0.3 put q and k near 10, which exp's features are made for.
+    model = tiny_folder(folder).to(torch.float64)
+    maps = convert_by_hand(folder, variant, bias)
+    ids, mask = ids_and_mask(3, 17, pattern)
+    inputs = {"input_ids": ids.tolist(), "attention_mask": mask.tolist()}
+
+    doubles = [{name: t.double() for name, t in layer.items()} for layer in maps]
+    transformers.AttentionInterface.register(
+        "reference", Reference(doubles, variant, mask.double())
+    )
+    model.config._attn_implementation = "reference"
+    for i, layer in enumerate(model.encoder.layer):
+        layer.attention.self.layer_idx = i
+    with torch.no_grad():
+        theirs = model(ids, attention_mask=mask).last_hidden_state
+    ours = forward(folder, tmp_path, inputs)["last_hidden_state"]
+    assert_equal(ours, theirs, mask, 5e-5)
+    exact = forward(folder, tmp_path, inputs, "--dtype", "float64")["last_hidden_state"]
+    assert_equal(exact, theirs, mask, 1e-10)
+
+
+def test_transformers_refuses_a_converted_folder(tmp_path):
+    folder = tmp_path / "model"
+    tiny_folder(folder)
+    convert_by_hand(folder, "exp", False)
+    with pytest.raises(ValueError, match="hedgerow_bert"):
+        transformers.AutoModel.from_pretrained(folder)
+
+
+def edit(folder, change):
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    change(config)
+    path.write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    "change,word",
+    [
+        (lambda c: c["hedgerow"].update(format=2), "format 1"),
+        (lambda c: c["hedgerow"]["layers"].pop(), "got 2"),
+        (lambda c: c["hedgerow"]["layers"][0].update(mixer="hopfield"), "hopfield"),
+        (lambda c: c["hedgerow"]["layers"][0].update(map="tanh"), "tanh"),
+        (lambda c: c["hedgerow"]["layers"][0].update(width=5), "hedgerow.wq"),
+        (lambda c: c["hedgerow"]["layers"][0].update(bias=True), "hedgerow.bq"),
+        (lambda c: c["hedgerow"]["layers"][0].update(size=3), "size"),
+        (lambda c: c.update(model_type="bert"), "hedgerow"),
+        (lambda c: c.pop("hedgerow"), "hedgerow"),
+    ],
+)
+def test_contradictions_are_refused(tmp_path, change, word):
+    folder = tmp_path / "model"
+    tiny_folder(folder)
+    convert_by_hand(folder, "exp", False)
+    edit(folder, change)
+    source = tmp_path / "ids.json"
+    source.write_text('{"input_ids": [[1, 2, 3]]}')
+    message = refused("forward", folder, "--input", source, "--output", tmp_path / "out")
+    assert word in message

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -136,6 +137,25 @@ def test_disk_full_is_a_failure(tiny, ids):
         )
     assert done.returncode == 1
     assert done.stderr.splitlines() == ["error: cannot write to standard output"]
+
+
+def files_of_at_most_100_bytes():
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tiny, ids, tmp_path):
+    """The write fails as on a full disk."""
+    out = tmp_path / "out"
+    out.write_text("old")
+    line = refused(
+        *("forward", tiny, "--input", ids, "--output", out),
+        status=1,
+        preexec_fn=files_of_at_most_100_bytes,
+    )
+    assert str(out) in line
+    assert out.read_text() == "old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["ids.json", "out"]
 
 
 def test_interrupt_while_embedding(tmp_path):

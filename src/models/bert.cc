@@ -44,6 +44,24 @@ void refuse_what_differs(const formats::Config& config) {
                  ": a BERT decoder (is_decoder) is not supported");
 }
 
+// Before memory for the model is asked for: a wrong digit in a size would ask for terabytes. Sizes
+// that are off by less are reported tensor by tensor, with the shapes.
+void check_total_size(const EncoderConfig& c, const formats::Checkpoint& weights,
+                      const std::string& where) {
+  constexpr double kSlack = 1 << 20;
+  const auto hidden = static_cast<double>(c.hidden_size);
+  const double tables = static_cast<double>(c.vocab_size + c.max_positions + c.type_vocab_size);
+  const double layer = 4 * hidden + 2 * static_cast<double>(c.intermediate_size);
+  const double wanted = hidden * (tables + layer * static_cast<double>(c.num_layers));
+  double stored = 0;
+  for (const auto& [name, view] : weights.tensors()) {
+    stored += static_cast<double>(view.num_bytes * 8 / formats::dtype_bits(view.dtype));
+  }
+  HEDGEROW_CHECK(wanted <= 4 * stored + kSlack, where,
+                 ": the sizes contradict the tensors: they make a model of ", wanted,
+                 " numbers; the weights hold ", stored);
+}
+
 EncoderConfig read_config(const formats::Config& config, const formats::Checkpoint& weights) {
   constexpr int64_t kLargest = int64_t{1} << 24;  // keeps sizes far from overflow
   refuse_what_differs(config);
@@ -68,6 +86,7 @@ EncoderConfig read_config(const formats::Config& config, const formats::Checkpoi
   HEDGEROW_CHECK(c.hidden_size % c.num_heads == 0, config.where(),
                  ": hidden_size must be a multiple of num_attention_heads; got ", c.hidden_size,
                  " and ", c.num_heads);
+  check_total_size(c, weights, config.where());
   return c;
 }
 

@@ -201,6 +201,11 @@ TEST_F(Models, ConfigThatContradictsTheTensors) {
   EXPECT_NE(error_with("num_hidden_layers", 2).find("16 tensors unexpected: encoder.layer.2."),
             std::string::npos);
   EXPECT_NE(error_with("vocab_size", 24).find("must be [24, 12], got [23, 12]"), std::string::npos);
+  for (const char* key : {"num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size"}) {
+    const std::string huge =
+        error_with(key, std::string(key) == "num_hidden_layers" ? 9000 : 9000000);
+    EXPECT_NE(huge.find("the sizes contradict the tensors"), std::string::npos) << key << huge;
+  }
   EXPECT_NE(error_with("num_attention_heads", 5).find("multiple"), std::string::npos);
   EXPECT_NE(error_with("hidden_act", "sigh").find("known: gelu"), std::string::npos);
   EXPECT_NE(error_with("model_type", "bart").find("known: bert, hedgerow_bert"), std::string::npos);

@@ -26,7 +26,8 @@ const std::vector<Preset>& presets() {
     Preset thorough{"thorough", "up to an hour on 2 cores", {}, {}, {}};
     thorough.distil.steps = 1000;
     thorough.distil.tokens = 2048;
-    thorough.recover.steps = 1800;
+    thorough.recover.steps = 3200;
+    thorough.recover.lr = 3e-4;
     return std::vector<Preset>{quick, demo, thorough};
   }();
   return all;

@@ -120,7 +120,7 @@ TEST_F(Models, ConvertedFolderNamesItsMixers) {
   EXPECT_EQ(config["hedgerow"]["format"], 1);
   EXPECT_EQ(config["hedgerow"]["layers"][0]["mixer"], "softmax");
   EXPECT_EQ(config["hedgerow"]["layers"][1]["mixer"], "hedgehog");
-  EXPECT_EQ(config["hedgerow"]["layers"][1]["map"], "exp");
+  EXPECT_EQ(config["hedgerow"]["layers"][1]["map"], "softmax");
   const auto weights = formats::Checkpoint::open(folder("out"));
   for (const char* name : {"wq", "wk", "bq", "bk"}) {
     EXPECT_NE(weights.find(concat("encoder.layer.1.attention.hedgerow.", name)), nullptr) << name;

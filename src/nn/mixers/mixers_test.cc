@@ -252,7 +252,8 @@ TEST(LogDotExp, FindsPairsThatTheProductLoses) {
 
 TEST(Hedgehog, IdentityStartIsACosh) {
   at::manual_seed(7);
-  const auto mixer = make_mixer("hedgehog", HeadLayout::multi_head(4, 5));
+  const auto mixer =
+      make_mixer("hedgehog", HeadLayout::multi_head(4, 5), {{"map", std::string("exp")}});
   mixer->to(at::kDouble);
   const Heads h = random_heads(4, 3, 6);
   const FixedProjector project(h.q, h.k, h.v);

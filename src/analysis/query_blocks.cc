@@ -17,7 +17,8 @@ nn::AttentionMask mask_of(const nn::AttentionTrace& heads, int64_t begin, int64_
     mask.attn_mask = mask.attn_mask->narrow(-2, begin, count);
   if (!mask.is_causal || count == num_queries) return mask;
   // Causality is aligned at the end, so a block in the middle is an offset mask of its own.
-  const at::Tensor seen = at::ones({count, num_keys}, at::kBool).tril(begin + num_keys - num_queries);
+  const at::Tensor seen =
+      at::ones({count, num_keys}, at::kBool).tril(begin + num_keys - num_queries);
   if (!mask.attn_mask)
     mask.attn_mask = seen;
   else if (mask.attn_mask->scalar_type() == at::kBool)
@@ -30,7 +31,8 @@ nn::AttentionMask mask_of(const nn::AttentionTrace& heads, int64_t begin, int64_
 
 }  // namespace
 
-void for_each_query_block(const nn::AttentionTrace& heads, const std::function<void(const QueryBlock&)>& body) {
+void for_each_query_block(const nn::AttentionTrace& heads,
+                          const std::function<void(const QueryBlock&)>& body) {
   const int64_t num_queries = heads.q.size(2);
   const int64_t pairs_per_query = std::max<int64_t>(1, heads.q.size(0) * heads.k.size(2));
   const int64_t step = std::max<int64_t>(1, kPairsAtOnce / pairs_per_query);

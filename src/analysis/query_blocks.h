@@ -16,7 +16,8 @@ struct QueryBlock {
 
 // Cuts the queries so that the weights of one head in a block are about 64 Ki numbers: temporaries
 // of a dozen heads then stay in the cache, where those of whole layers would be page faults.
-void for_each_query_block(const nn::AttentionTrace& heads, const std::function<void(const QueryBlock&)>& body);
+void for_each_query_block(const nn::AttentionTrace& heads,
+                          const std::function<void(const QueryBlock&)>& body);
 
 // What a mixer makes of a block: its log_weights [B,H,count,S].
 at::Tensor log_weights(nn::Mixer& mixer, const nn::AttentionTrace& heads, const QueryBlock& block);

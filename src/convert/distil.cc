@@ -82,7 +82,8 @@ class DistilObjective : public train::Objective {
     const double rows = static_cast<double>(trace.q.numel() / trace.q.size(-1));
     double cross_entropy = 0, entropy = 0;
     analysis::for_each_query_block(trace, [&](const analysis::QueryBlock& block) {
-      const at::Tensor log_p = analysis::log_weights(teacher_.attention(layer).mixer(), trace, block);  // [B,H,n,S]
+      const at::Tensor log_p =
+          analysis::log_weights(teacher_.attention(layer).mixer(), trace, block);  // [B,H,n,S]
       const at::Tensor p = log_p.exp();
       entropy -= at::where(p > 0, p * log_p, 0).sum().item<double>() / rows;
       const at::AutoGradMode record(true);
@@ -93,7 +94,8 @@ class DistilObjective : public train::Objective {
     });
     const double kl = cross_entropy - entropy;
     if (kl < -1e-4 * std::max(1.0, entropy))
-      throw Failure(concat("distil: the divergence from the teacher must be at least 0; got ", kl, " in layer ", layer));
+      throw Failure(concat("distil: the divergence from the teacher must be at least 0; got ", kl,
+                           " in layer ", layer));
     return {cross_entropy, kl};
   }
 

@@ -145,7 +145,8 @@ TEST_F(Models, RefusesConvertedFoldersThatItDoesNotUnderstand) {
   const LoadedModel model = make_source();
   const auto layout = model.encoder->attention(0).shape().layout;
   for (int64_t i = 0; i < 3; ++i)
-    model.encoder->attention(i).set_mixer(nn::make_mixer("hedgehog", layout));
+    model.encoder->attention(i).set_mixer(
+        nn::make_mixer("hedgehog", layout, {{"map", std::string("exp")}}));
   save_model(model, folder("source"), folder("out"));
   const Json good = read("out/config.json");
   const auto error_with = [&](const std::function<void(Json&)>& change) {

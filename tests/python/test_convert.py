@@ -8,10 +8,11 @@ import time
 
 import pytest
 import safetensors.torch
-import tokenizers
 import torch
 import transformers
 from program import program_path, refused, run_ok
+
+import tokenizers
 
 WORDS = [f"w{letter}{digit}" for letter in "abcdefgh" for digit in range(8)]
 

@@ -15,7 +15,7 @@ namespace {
 
 const std::vector<OptionSpec>& option_specs() {
   static const std::vector<OptionSpec> specs = {
-      // softmax distils closer than exp on MiniLM at every length (docs/RESULTS.md).
+      // softmax distilled closer than exp in trials on MiniLM, at every length.
       {"map",
        std::string("softmax"),
        "feature map",

@@ -11,6 +11,11 @@
 # TORCH marks a folder above the torch line. DEPS are other folders, LIBS outside libraries.
 
 set(HEDGEROW_MODULES "" CACHE INTERNAL "")
+# A hanging test ends; sanitizers make the scalar target's tests slow.
+set(HEDGEROW_TEST_TIMEOUT_S 900)
+if(HEDGEROW_SANITIZE)
+  set(HEDGEROW_TEST_TIMEOUT_S 2400)
+endif()
 set(HEDGEROW_WARNINGS -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas
     -Wno-missing-field-initializers -Wno-restrict)
 
@@ -100,7 +105,7 @@ function(hedgerow_module)
                                                     ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
       target_link_libraries(${program} PRIVATE ${program_libs} ${M_LIBS} ${M_TEST_LIBS} GTest::gtest_main)
       add_test(NAME ${program} COMMAND ${program} ${M_TEST_ARGS})
-      set_tests_properties(${program} PROPERTIES TIMEOUT 900 ENVIRONMENT
+      set_tests_properties(${program} PROPERTIES TIMEOUT ${HEDGEROW_TEST_TIMEOUT_S} ENVIRONMENT
         "HEDGEROW_SOURCE_DIR=${PROJECT_SOURCE_DIR};HEDGEROW_PYTHON=${HEDGEROW_PYTHON}")
     endforeach()
   endif()

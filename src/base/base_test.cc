@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 
 #include "base/aligned_buffer.h"
@@ -51,13 +53,23 @@ TEST(AtomicFile, TargetChangesOnlyOnCommit) {
   EXPECT_THROW(read_file(path), Error);
 }
 
-TEST(AtomicFile, FullDiskIsAFailure) {
-  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full here";
-  std::FILE* full = std::fopen("/dev/full", "wb");
-  ASSERT_NE(full, nullptr);
-  std::fputc('x', full);
-  EXPECT_NE(std::fflush(full), 0);
-  std::fclose(full);
+// A file size limit refuses bytes as a full disk does.
+TEST(AtomicFile, RefusedBytesAreAFailureAndTheOldFileStays) {
+  const auto folder = std::filesystem::temp_directory_path() / "hedgerow_refused_bytes_test";
+  std::filesystem::create_directories(folder);
+  const std::string path = (folder / "f").string();
+  write_file_atomically(path, "old");
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit small = {100, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_THROW(write_file_atomically(path, std::string(10000, 'x')), Failure);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(read_file(path), "old");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(CounterRng, DropoutKeepsItsShare) {

@@ -15,63 +15,12 @@
 #include "ops/hedgehog_attention/hedgehog_attention.h"
 #include "ops/linear_attention/linear_attention.h"
 #include "ops/softmax_attention/softmax_attention.h"
+#include "testing/entmax_samples.h"
 #include "testing/operator_inputs.h"
 
 namespace hedgerow::testing_support {
 
-// Arguments of one call, all of them, in the schema's order.
-using BuildSample = std::function<torch::jit::Stack(const Sizes& sizes, at::ScalarType dtype)>;
-struct Sample {
-  std::string label;
-  BuildSample build;
-};
-
-// What must agree between implementations, from the outputs followed by the arguments that the
-// operator writes: all of it unless given.
-using Tensors = std::vector<at::Tensor>;
-using Comparable = std::function<Tensors(const Tensors& outputs)>;
-
-struct OperatorSamples {
-  std::string op;  // without "hedgerow::"
-  std::vector<Sample> samples;
-  bool own_keys = false;   // a call whose keys are its queries' own: S = T
-  bool one_token = false;  // T = S = 1
-  Comparable comparable = [](const Tensors& t) { return t; };
-};
-
 namespace samples {
-
-struct SoftmaxTail {
-  IValue mask = none();
-  bool causal = false;
-  IValue scale = none();
-  double dropout = 0;
-  IValue seed = none();
-};
-
-inline std::vector<std::pair<std::string, std::function<SoftmaxTail(const Sizes&, at::ScalarType)>>>
-softmax_tails() {
-  return {{"plain", [](auto&, auto) { return SoftmaxTail{}; }},
-          {"causal",
-           [](auto&, auto) {
-             return SoftmaxTail{none(), true};
-           }},
-          {"bool",
-           [](const Sizes& n, auto) {
-             return SoftmaxTail{bool_mask({n.B, 1, 1, n.S}, 11)};
-           }},
-          {"rows",
-           [](const Sizes& n, auto) {
-             return SoftmaxTail{bool_mask({n.T, 1}, 12), true, 0.3};
-           }},
-          {"bias",
-           [](const Sizes& n, auto d) {
-             return SoftmaxTail{float_mask({n.H, n.T, n.S}, d, 13), true};
-           }},
-          {"dropout", [](auto&, auto) {
-             return SoftmaxTail{none(), false, none(), 0.3, int64_t{5}};
-           }}};
-}
 
 inline std::vector<Sample> softmax_public() {
   std::vector<Sample> out;
@@ -301,7 +250,7 @@ inline std::vector<Sample> hedgehog_backward() {
                        const auto r = ops::hedgehog_attention_forward(
                            head[0].toTensor(), head[1].toTensor(), head[2].toTensor(),
                            head[3].toTensor(), head[4].toTensor(), opt(head[5]), opt(head[6]),
-                           variant, {}, given, opt(tail[2]), opt(tail[3]), opt(tail[4]), given);
+                           variant, {}, given, opt(tail[2]), opt(tail[3]), opt(tail[4]), true);
                        const int64_t f = width(variant, n.E);
                        Stack stack = {
                            random({n.B, n.H, n.T, n.Dv}, d, 14),
@@ -309,8 +258,8 @@ inline std::vector<Sample> hedgehog_backward() {
                                  : none(),
                            given ? IValue(random({n.B, n.Hkv, f}, state_dtype(d), 17)) : none()};
                        stack.insert(stack.end(), head.begin(), head.end());
-                       stack.insert(stack.end(), {std::get<0>(r), std::get<1>(r), std::get<2>(r),
-                                                  given ? IValue(std::get<5>(r)) : none()});
+                       stack.insert(stack.end(), {std::get<0>(r), std::get<1>(r), std::get<2>(r)});
+                       stack.insert(stack.end(), {std::get<3>(r), std::get<4>(r), std::get<5>(r)});
                        stack.insert(stack.end(), tail.begin(), tail.end());
                        return stack;
                      }});
@@ -318,12 +267,13 @@ inline std::vector<Sample> hedgehog_backward() {
 }
 
 inline std::vector<Sample> weights() {
-  std::vector<Sample> out;
+  std::vector<Sample> out = entmax_weights();
   out.push_back({"softmax", [](const Sizes& n, at::ScalarType d) -> Stack {
                    const Qkv x = qkv(n, d);
-                   return {"softmax", x.q,    x.k,    float_mask({n.T, n.S}, d, 13),
+                   return {"softmax", x.q,    x.k,   float_mask({n.T, n.S}, d, 13),
                            true,      0.3,    none(), none(),
-                           none(),    none(), "exp",  bool_mask({n.B, n.S}, 15)};
+                           none(),    none(), "exp",  bool_mask({n.B, n.S}, 15),
+                           none()};
                  }});
   for (const std::string variant : {"exp", "relu"})
     for (const bool causal : {false, true})
@@ -331,8 +281,11 @@ inline std::vector<Sample> weights() {
                      [=](const Sizes& n, at::ScalarType d) -> Stack {
                        const Qkv x = qkv(n, d);
                        const Maps w = maps(n, d);
-                       return {"hedgehog", x.q,  x.k,  none(), causal,  none(),
-                               w.wq,       w.wk, w.bq, w.bk,   variant, bool_mask({n.B, n.S}, 15)};
+                       return {"hedgehog", x.q,     x.k,
+                               none(),     causal,  none(),
+                               w.wq,       w.wk,    w.bq,
+                               w.bk,       variant, bool_mask({n.B, n.S}, 15),
+                               none()};
                      }});
   return out;
 }
@@ -365,6 +318,7 @@ inline const std::vector<OperatorSamples>& operator_samples() {
     t.push_back({"softmax_attention", softmax_public()});
     t.push_back({"softmax_attention_forward", softmax_public()});
     t.push_back({"softmax_attention_backward", softmax_backward()});
+    for (OperatorSamples& row : entmax_rows()) t.push_back(std::move(row));
     t.push_back({"hedgehog_features", features_public(false)});
     t.push_back({"hedgehog_features_backward", features_public(true)});
     t.push_back({"linear_attention", linear_public()});

@@ -5,6 +5,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 
 #include "analysis/attention_maps.h"
@@ -14,8 +15,8 @@
 namespace hedgerow::convert {
 namespace {
 
-constexpr double kLowestCosine = 0.5;
-constexpr int64_t kCosineBins = 50;
+constexpr double kLowestCosine = 0;
+constexpr int64_t kCosineBins = 100;
 constexpr int64_t kNumExamples = 8, kNumNeighbours = 5;
 constexpr int64_t kNumMapTexts = 8, kMapTokens = 96, kPassageTokens = 160;
 
@@ -34,10 +35,13 @@ formats::Json cosine_edges() {
   return edges;
 }
 
+// What a reader knows the model by: its folder, or the folder above one that is only called "model".
 std::string folder_name(const std::string& path) {
-  std::string name = path;
-  while (name.size() > 1 && name.back() == '/') name.pop_back();
-  return name.substr(name.find_last_of('/') + 1);
+  std::error_code ignored;
+  std::filesystem::path folder = std::filesystem::weakly_canonical(path, ignored);
+  if (folder.filename().empty()) folder = folder.parent_path();
+  if (folder.filename() == "model" && folder.has_parent_path()) folder = folder.parent_path();
+  return folder.filename().empty() ? "model" : folder.filename().string();
 }
 
 models::EncoderInput one_text(const std::vector<int64_t>& ids) {

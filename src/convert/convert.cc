@@ -181,6 +181,8 @@ train::LoopConfig Conversion::loop_config(const char* stage, int64_t steps,
   loop.stage = stage;
   loop.schedule = {train::Schedule::Kind::cosine, steps, std::min(warmup_steps, steps / 2)};
   loop.training_folder = out_.file("training");
+  // Ten times in a stage, the last after its last step.
+  loop.evaluate_every = std::max<int64_t>(steps / 10, 10);
   loop.quiet = config_.quiet;
   return loop;
 }

@@ -193,11 +193,14 @@ TEST_F(OutFolderTest, ExistingOnesAreRefusedContinuedOrReplaced) {
   EXPECT_THROW(OutFolder(out(), false, false, {}), Error);
   put("out.partial/half.txt");
   EXPECT_THROW(OutFolder(out(), true, false, {}), Error) << "OUT is no complete run";
-  OutFolder resumed(out(), true, true, {});
-  EXPECT_EQ(resumed.state(), OutFolder::State::resumed);
-  resumed.prepare();
-  EXPECT_TRUE(fs::exists(out() + ".partial/half.txt"));
   OutFolder forced(out(), false, true, {});
+  {
+    OutFolder resumed(out(), true, true, {});
+    EXPECT_EQ(resumed.state(), OutFolder::State::resumed);
+    resumed.prepare();
+    EXPECT_THROW(forced.prepare(), Error) << "another run holds the folder";
+    EXPECT_TRUE(fs::exists(out() + ".partial/half.txt"));
+  }
   forced.prepare();
   EXPECT_FALSE(fs::exists(out() + ".partial/half.txt"));
   EXPECT_TRUE(fs::exists(out() + "/old.txt"));

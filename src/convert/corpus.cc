@@ -51,6 +51,8 @@ std::string TextEncoder::token(int64_t id) const {
 
 namespace {
 
+constexpr int64_t kMostWatched = 128;  // texts
+
 // Bodies of all texts; texts without a token are dropped from both lists.
 std::vector<std::vector<int64_t>> bodies(const TextEncoder& encoder,
                                          std::vector<std::string>& texts) {
@@ -83,12 +85,18 @@ Corpus load_corpus(const ConvertConfig& config, int64_t max_length) {
   HEDGEROW_CHECK(!corpus.train_bodies.empty() && !corpus.heldout_bodies.empty(), config.data,
                  ": training and held-out texts must have tokens; got ", corpus.train_bodies.size(),
                  " and ", corpus.heldout_bodies.size(), " texts with some");
+  const int64_t train_length = std::min(config.recover.length, max_length);
   for (const auto& body : corpus.train_bodies)
-    corpus.train.push_back(encoder.wrap(body, std::min(config.recover.length, max_length)));
+    corpus.train.push_back(encoder.wrap(body, train_length));
   const int64_t num_verified = std::min(config.verify.texts, corpus.num_heldout);
   for (int64_t i = 0; i < num_verified; ++i) {
     corpus.heldout.push_back(encoder.wrap(corpus.heldout_bodies[i], max_length));
     corpus.heldout_texts.push_back(split.heldout[i]);
+  }
+  const int64_t watched_end = std::min(corpus.num_heldout, num_verified + kMostWatched);
+  for (int64_t i = num_verified; i < watched_end; ++i) {
+    corpus.watched.push_back(encoder.wrap(corpus.heldout_bodies[i], train_length));
+    corpus.watched_bodies.push_back(corpus.heldout_bodies[i]);
   }
   return corpus;
 }

@@ -17,6 +17,10 @@ struct Corpus {
   std::vector<std::string> heldout_texts;            // at most VerifyConfig::texts
   std::vector<data::Sequence> heldout;               // of these, cut to the folder's length
   std::vector<std::vector<int64_t>> heldout_bodies;  // of all held-out texts
+  // Held-out texts that verification leaves over, to watch training with; few or none where the
+  // file has few.
+  std::vector<data::Sequence> watched;  // cut as training texts are
+  std::vector<std::vector<int64_t>> watched_bodies;
   std::vector<int64_t> prefix, suffix;               // special tokens around one text
   int64_t num_heldout = 0, num_copies = 0;
 };

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/generated/variable_factories.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "analysis/observe.h"
@@ -61,13 +62,37 @@ class DistilObjective : public train::Objective {
     return {group};
   }
 
-  train::StepResult step(int64_t index) override {
+  train::StepResult step(int64_t index) override { return losses(batch(index), true); }
+
+  // One window of every length, so that the curve does not follow a batch's length.
+  std::optional<train::StepResult> evaluate() override {
+    train::StepResult mean{0, {{"kl", 0.0}}, 0};
+    std::vector<models::EncoderInput> windows;
+    for (const int64_t length : lengths_) {
+      if (length > num_tokens(corpus_.watched_bodies)) continue;
+      std::vector<int64_t> ids;
+      append_window(corpus_.watched_bodies, 0, length, ids);
+      windows.emplace_back();
+      windows.back().input_ids = at::tensor(ids, at::kLong).unsqueeze(0);
+    }
+    if (windows.empty()) return std::nullopt;
+    for (const models::EncoderInput& window : windows) {
+      const train::StepResult one = losses(window, false);
+      mean.loss += one.loss / static_cast<double>(windows.size());
+      mean.scalars[0].second += one.scalars[0].second / static_cast<double>(windows.size());
+      mean.num_tokens += one.num_tokens;
+    }
+    return mean;
+  }
+
+ private:
+  // Mean over the layers; with `record` also adds the gradients.
+  train::StepResult losses(const models::EncoderInput& input, bool record) {
     double cross_entropy = 0, divergence = 0;
-    const models::EncoderInput input = batch(index);
     const analysis::ObserveLayers observe(
         teacher_, [&](int64_t layer, const nn::AttentionTrace& trace) {
           if (layers_.count(layer) == 0) return;
-          const auto [ce, kl] = layer_step(layer, trace);
+          const auto [ce, kl] = layer_losses(layer, trace, record);
           cross_entropy += ce / static_cast<double>(layers_.size());
           divergence += kl / static_cast<double>(layers_.size());
         });
@@ -76,9 +101,9 @@ class DistilObjective : public train::Objective {
     return {cross_entropy, {{"kl", divergence}}, input.input_ids.numel()};
   }
 
- private:
-  // Adds the gradient of one layer's loss; returns loss and KL.
-  std::pair<double, double> layer_step(int64_t layer, const nn::AttentionTrace& trace) {
+  // Loss and KL of one layer; with `record` also adds its gradient.
+  std::pair<double, double> layer_losses(int64_t layer, const nn::AttentionTrace& trace,
+                                         bool record) {
     const double rows = static_cast<double>(trace.q.numel() / trace.q.size(-1));
     double cross_entropy = 0, entropy = 0;
     analysis::for_each_query_block(trace, [&](const analysis::QueryBlock& block) {
@@ -86,11 +111,11 @@ class DistilObjective : public train::Objective {
           analysis::log_weights(teacher_.attention(layer).mixer(), trace, block);  // [B,H,n,S]
       const at::Tensor p = log_p.exp();
       entropy -= at::where(p > 0, p * log_p, 0).sum().item<double>() / rows;
-      const at::AutoGradMode record(true);
+      const at::AutoGradMode gradients(record);
       const at::Tensor log_s = analysis::log_weights(model_.attention(layer).mixer(), trace, block);
       const at::Tensor loss = -at::where(p > 0, p * log_s, 0).sum() / rows;
       cross_entropy += loss.item<double>();
-      loss.backward();
+      if (record) loss.backward();
     });
     const double kl = cross_entropy - entropy;
     if (kl < -1e-4 * std::max(1.0, entropy))
@@ -106,7 +131,8 @@ class DistilObjective : public train::Objective {
     const int64_t spare = teacher_.config().max_positions - length;
     std::vector<int64_t> ids, positions;
     for (int64_t row = 0; row < rows; ++row) {
-      append_window(draws.below(static_cast<int64_t>(corpus_.train_bodies.size())), length, ids);
+      append_window(corpus_.train_bodies,
+                    draws.below(static_cast<int64_t>(corpus_.train_bodies.size())), length, ids);
       const int64_t offset = draws.below(2) == 0 ? 0 : draws.below(spare + 1);
       for (int64_t t = 0; t < length; ++t) positions.push_back(offset + t);
     }
@@ -116,12 +142,19 @@ class DistilObjective : public train::Objective {
     return input;
   }
 
+  static int64_t num_tokens(const std::vector<std::vector<int64_t>>& bodies) {
+    int64_t count = 0;
+    for (const auto& body : bodies) count += static_cast<int64_t>(body.size());
+    return count;
+  }
+
   // Running text from the given text on, around the end of the corpus if need be.
-  void append_window(int64_t text, int64_t length, std::vector<int64_t>& ids) const {
+  void append_window(const std::vector<std::vector<int64_t>>& bodies, int64_t text, int64_t length,
+                     std::vector<int64_t>& ids) const {
     int64_t room = length - static_cast<int64_t>(corpus_.prefix.size() + corpus_.suffix.size());
     ids.insert(ids.end(), corpus_.prefix.begin(), corpus_.prefix.end());
-    for (; room > 0; text = (text + 1) % static_cast<int64_t>(corpus_.train_bodies.size())) {
-      const auto& body = corpus_.train_bodies[text];
+    for (; room > 0; text = (text + 1) % static_cast<int64_t>(bodies.size())) {
+      const auto& body = bodies[text];
       const int64_t count = std::min<int64_t>(room, body.size());
       ids.insert(ids.end(), body.begin(), body.begin() + count);
       room -= count;

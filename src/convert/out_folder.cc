@@ -1,6 +1,7 @@
 #include "convert/out_folder.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -74,12 +75,28 @@ OutFolder::OutFolder(const std::string& out, bool resume, bool force,
   }
 }
 
+OutFolder::~OutFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+// Locks the folder OUT.partial itself, so that no file is left behind. True: it is ours, or the
+// file system has no locks.
+bool OutFolder::lock() {
+  if (lock_ >= 0) ::close(lock_);
+  lock_ = ::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock_ < 0) return errno == ENOENT;
+  return ::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
 void OutFolder::prepare() {
+  HEDGEROW_CHECK(!exists(partial_) || lock(), "--out: ", partial_,
+                 " must not be in use; another run is writing it");
   if (state_ == State::resumed) return;
   if (exists(partial_)) remove_all(partial_);
   std::error_code error;
   if (!fs::create_directory(partial_, error))
     throw Failure(concat("--out: cannot make ", partial_, ": ", error.message()));
+  HEDGEROW_CHECK(lock(), "--out: ", partial_, " must not be in use; another run is writing it");
 }
 
 std::string OutFolder::file(const char* name) const { return (fs::path(partial_) / name).string(); }

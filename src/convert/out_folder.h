@@ -19,7 +19,12 @@ class OutFolder {
   OutFolder(const std::string& out, bool resume, bool force,
             const std::vector<std::string>& inputs);
 
-  // Makes OUT.partial; fresh: empty, an old one goes.
+  ~OutFolder();
+  OutFolder(const OutFolder&) = delete;
+  OutFolder& operator=(const OutFolder&) = delete;
+
+  // Makes OUT.partial; fresh: empty, an old one goes. Throws Error while another run that has done
+  // the same is alive: two runs never write into one folder.
   void prepare();
 
   State state() const { return state_; }
@@ -30,7 +35,10 @@ class OutFolder {
   void finish();
 
  private:
+  bool lock();
+
   std::string out_, partial_;
+  int lock_ = -1;  // of OUT.partial, held until this object goes; the system frees it with a process
   State state_ = State::fresh;
 };
 

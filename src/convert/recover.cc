@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <string>
 
 #include "hedgerow/error.h"
@@ -53,11 +54,43 @@ class RecoverObjective : public train::Objective {
     const int64_t per_epoch = order_.batches_per_epoch();
     const data::BatchPosition position{index / per_epoch, index % per_epoch};
     if (!(order_.position() == position)) order_.seek(position);
+    const Losses losses = losses_of(corpus_.train, order_.next());
+    losses.total.backward();
+    return losses.result();
+  }
+
+  std::optional<train::StepResult> evaluate() override {
+    if (corpus_.watched.empty()) return std::nullopt;
+    const at::NoGradGuard no_grad;
+    train::StepResult mean{0, {{"embedding_loss", 0.0}, {"hidden_loss", 0.0}}, 0};
+    const auto batches = data::batches_by_length(data::lengths(corpus_.watched), config_.batch);
+    for (const std::vector<int64_t>& rows : batches) {
+      const train::StepResult one = losses_of(corpus_.watched, rows).result();
+      const double share =
+          static_cast<double>(rows.size()) / static_cast<double>(corpus_.watched.size());
+      mean.loss += share * one.loss;
+      for (size_t i = 0; i < 2; ++i) mean.scalars[i].second += share * one.scalars[i].second;
+      mean.num_tokens += one.num_tokens;
+    }
+    return mean;
+  }
+
+ private:
+  struct Losses {
+    at::Tensor total, embedding, hidden;
+    int64_t num_tokens = 0;
+    train::StepResult result() const {
+      return {total.item<double>(),
+              {{"embedding_loss", embedding.item<double>()}, {"hidden_loss", hidden.item<double>()}},
+              num_tokens};
+    }
+  };
+
+  Losses losses_of(const std::vector<data::Sequence>& texts, const std::vector<int64_t>& rows) {
     const data::Batch batch =
-        data::make_batch(corpus_.train, order_.next(), model_.encoder->config().pad_token_id);
+        data::make_batch(texts, rows, model_.encoder->config().pad_token_id);
     const models::EncoderInput input{
         batch.input_ids, batch.attention_mask, batch.token_type_ids, {}};
-
     at::Tensor their_hidden, their_embedding;
     {
       const at::NoGradGuard no_grad;
@@ -67,18 +100,14 @@ class RecoverObjective : public train::Objective {
     const at::Tensor hidden = model_.encoder->forward(input).last_hidden_state;
     const at::Tensor embedding = models::pool(model_.pooling, hidden, batch.attention_mask);
     const at::Tensor keep = batch.attention_mask.to(hidden.scalar_type()).unsqueeze(-1);  // [B,T,1]
-    const at::Tensor embedding_loss =
-        (1 - at::cosine_similarity(embedding, their_embedding, -1)).mean();
-    const at::Tensor hidden_loss = relative_distance(hidden, their_hidden, keep);
-    const at::Tensor loss = embedding_loss + config_.hidden_weight * hidden_loss;
-    loss.backward();
-    return {loss.item<double>(),
-            {{"embedding_loss", embedding_loss.item<double>()},
-             {"hidden_loss", hidden_loss.item<double>()}},
-            batch.attention_mask.sum().item<int64_t>()};
+    Losses losses;
+    losses.embedding = (1 - at::cosine_similarity(embedding, their_embedding, -1)).mean();
+    losses.hidden = relative_distance(hidden, their_hidden, keep);
+    losses.total = losses.embedding + config_.hidden_weight * losses.hidden;
+    losses.num_tokens = batch.attention_mask.sum().item<int64_t>();
+    return losses;
   }
 
- private:
   const models::LoadedModel& teacher_;
   models::LoadedModel& model_;
   const Corpus& corpus_;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import entmax_table
 import torch
 
 B, H, HKV, T, S, D, DV, E = 2, 4, 2, 3, 4, 3, 2, 2
@@ -152,8 +153,8 @@ def samples(name: str, dtype: torch.dtype) -> list[Sample]:
         result = ops.hedgehog_attention_forward(
             q, k, v, wq, wk, bq, bk, "exp", None, True, s, z, m, True
         )
-        out, inv_den, exponent, _, _, m_out = result
-        saved = (out, inv_den, exponent, m_out)
+        out, inv_den, exponent, *state_out = result
+        saved = (out, inv_den, exponent, *state_out)
         return [
             Sample(
                 (
@@ -181,6 +182,7 @@ def samples(name: str, dtype: torch.dtype) -> list[Sample]:
         maps = {"wq": wq, "wk": wk, "bq": bq, "bk": bk}
         return [
             Sample(("softmax", q, k), {"attn_mask": _bias(dtype), "is_causal": True}),
+            Sample(("entmax", q, k), {"attn_mask": _bias(dtype), "alpha": entmax_table.alphas(H)}),
             Sample(("hedgehog", q, k), maps | {"is_causal": True}),
             Sample(("hedgehog", q, k), maps | {"variant": "relu", "key_mask": _key_mask()}),
         ]
@@ -189,7 +191,8 @@ def samples(name: str, dtype: torch.dtype) -> list[Sample]:
         return [Sample((p,))]
     if name in ("kl_divergence", "js_divergence"):
         return [Sample((p, r))]
-    return []
+    rows = entmax_table.samples(name, q, k, v, grad, _key_mask(), _bias(dtype))
+    return [Sample(args, kwargs) for args, kwargs in rows]
 
 
 VARIANTS = ["exp", "softmax", "softmax_joint", "elu", "relu", "taylor", "exp_half", "performer"]

@@ -2,6 +2,7 @@
 
 import json
 import random
+import resource
 import signal
 import subprocess
 import time
@@ -172,6 +173,60 @@ def test_lora_changes_only_the_projections(tiny):
     assert changed and all(
         n.endswith((".query.weight", ".key.weight", ".value.weight", "attention.output.dense.weight")) for n in changed
     )
+
+
+def test_held_out_text_is_watched_and_the_best_kept(tiny):
+    """Ten evaluations a stage at most, on texts beyond the verified ones; best/ while it runs."""
+    out = tiny / "watched"
+    command = arguments(tiny, out, "--verify-texts", "12", "--distil-steps", "20", "--recover-steps", "30")
+    status, stderr = interrupt_after(command, out, 40)
+    assert status == 130, stderr
+    assert (tiny / "watched.partial" / "training" / "best" / "state.safetensors").exists()
+    run_ok(*command, "--resume")
+    held = [entry for entry in logged(out) if entry[1] == "heldout"]
+    assert [entry[:3] for entry in held] == [
+        (stage, "heldout", step) for stage, step in (("distil", 10), ("distil", 20), ("recover", 10), ("recover", 20), ("recover", 30))
+    ]
+    assert held[1][3] < held[0][3], "distillation must lower the held-out loss"
+    whole = tiny / "watched_whole"
+    run_ok(*[whole if part == out else part for part in command])
+    assert_same_result(out, whole)
+
+
+def test_two_runs_do_not_share_a_folder(tiny):
+    out = tiny / "shared"
+    command = arguments(tiny, out, "--recover-steps", "5000")
+    process = subprocess.Popen([program_path(), *map(str, command)], stderr=subprocess.DEVNULL)
+    try:
+        log = tiny / "shared.partial" / "metrics.jsonl"
+        deadline = time.time() + 120
+        while process.poll() is None and time.time() < deadline and not (log.exists() and log.stat().st_size):
+            time.sleep(0.01)
+        assert process.poll() is None
+        for option in ("--force", "--resume"):
+            assert "in use" in refused(*command, option)
+        assert process.poll() is None and log.exists(), "the first run goes on"
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+@pytest.mark.parametrize("limit", [2_000, 20_000, 60_000])
+def test_refused_bytes_lose_nothing(tiny, limit):
+    """As on a full disk: no file may grow beyond `limit` bytes."""
+
+    def few_bytes():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    out = tiny / f"full{limit}"
+    out.mkdir()
+    (out / "precious.txt").write_text("old")
+    line = refused(*arguments(tiny, out, "--force"), status=1, preexec_fn=few_bytes)
+    assert "too large" in line.lower() and f"full{limit}.partial" in line
+    assert [path.name for path in out.iterdir()] == ["precious.txt"]
+    run_ok(*arguments(tiny, out, "--force"))
+    assert summary(out)["format"] == 1
 
 
 def test_existing_output_is_refused_and_replaced_only_when_complete(tiny):

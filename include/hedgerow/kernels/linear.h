@@ -183,7 +183,9 @@ struct HedgehogBackward {
   KeyMask key_mask;
   const void *s_in = nullptr, *z_in = nullptr;  // as in the forward, before the call
   const void* m_in = nullptr;
-  const void* m_out = nullptr;                             // of the forward; needed with grad_s_out
+  const void* m_out = nullptr;  // of the forward; needed with grad_s_out, and for kExp with s_out
+  // Of the forward, or both null: without is_causal they save summing the keys again.
+  const void *s_out = nullptr, *z_out = nullptr;
   ConstTensor out;                                         // [B,H,T,Dv] of the forward
   const void *inv_den = nullptr, *row_exponent = nullptr;  // [B,H,T] of the forward
   ConstTensor grad_out;                                    // [B,H,T,Dv]

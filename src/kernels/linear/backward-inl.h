@@ -58,7 +58,9 @@ class HeadBackward : private QuerySweep {
     const int64_t lone_queries = p_.is_causal ? std::clamp<int64_t>(-offset, 0, T) : T;
     load_keys_state();
     plain_ = true;
-    for (int64_t s = 0; s < lone_keys; s += kChunk) absorb(s, std::min(kChunk, lone_keys - s));
+    for (int64_t s = 0; s < lone_keys && !has_final(); s += kChunk) {
+      absorb(s, std::min(kChunk, lone_keys - s));
+    }
     if (!p_.is_causal) begin_fixed();
     for (int64_t t = 0; t < lone_queries; t += kChunk) {
       answer(t, std::min(kChunk, lone_queries - t));
@@ -278,7 +280,7 @@ class HeadBackward : private QuerySweep {
 
   // Keys that all queries in the states see.
   void read_keys(int64_t s, int64_t n) {
-    const uint8_t* keep = load_key_chunk(s, n, n, true);
+    const uint8_t* keep = load_key_chunk(s, n, n, !has_final());
     if (s_.exact()) {
       if (plain_) {
         plain_features(n, s_, chunk_.yk, chunk_.fk);

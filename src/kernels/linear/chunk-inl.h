@@ -246,9 +246,10 @@ struct Chunk {
     for (int64_t r = 0; r < n; r += kStep) {
       const int64_t end = std::min<int64_t>(r + kStep, n);
       raise_step(r, end, s, xk, refs.ref);
-      const int64_t rows = raises[r / kStep] == Raise::kTokens ? 1 : end - r;
+      const bool each = raises[r / kStep] == Raise::kTokens;
+      const int64_t rows = each ? 1 : end - r;
       for (int64_t i = r; i < end; i += rows) {
-        if (rows == 1) raise_references(1, s, xk + i * width, refs.ref, scale + i * width);
+        if (each) raise_references(1, s, xk + i * width, refs.ref, scale + i * width);
         relative_features(rows, s, xk + i * width, refs.ref, -1.0f, nullptr,
                           keep ? keep + i : nullptr, fk + i * width);
         exact_queries(i, i + rows, s, refs, saved);

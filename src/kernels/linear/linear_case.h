@@ -238,6 +238,10 @@ inline void backward(const Case& c, Inputs& in, Outputs& o, bool use_reference, 
   common(p);
   p.row_exponent = o.exponent.data();
   p.m_out = o.m.data();
+  if (!with_final) {  // read what the forward left; elsewhere it is computed again
+    p.s_out = o.s.data();
+    p.z_out = o.z.data();
+  }
   p.grad_q = mut_tensor(o.dq, c.token_major, c.H, c.T, c.D);
   p.grad_k = mut_tensor(o.dk, c.token_major, c.Hkv, c.S, c.D);
   p.grad_wq = o.dwq.data();

@@ -34,6 +34,22 @@ void copy_common(To& to, const From& p) {
   to.out = p.out;
 }
 
+// What both kinds of step have.
+template <typename Forward, typename Step>
+void as_one_token(Forward& f, const Step& p) {
+  f.dtype = p.dtype;
+  f.is_causal = true;
+  f.batch = p.batch;
+  f.heads = p.heads;
+  f.kv_heads = p.kv_heads;
+  f.queries = f.keys = 1;
+  f.value_dim = p.value_dim;
+  f.v = p.v;
+  f.s_in = f.s_out = p.s;
+  f.z_in = f.z_out = p.z;
+  f.out = p.out;
+}
+
 }  // namespace
 
 ForwardCall as_call(const HedgehogForward& p) { return ForwardCall{p, false}; }
@@ -59,6 +75,31 @@ BackwardCall as_call(const LinearBackward& p) {
   call.grad_s_in = p.grad_s_in;
   call.grad_z_in = p.grad_z_in;
   return call;
+}
+
+LinearForward as_forward(const LinearStep& p) {
+  LinearForward f;
+  as_one_token(f, p);
+  f.features = p.features;
+  f.phi_q = p.phi_q;
+  f.phi_k = p.phi_k;
+  return f;
+}
+
+HedgehogForward as_forward(const HedgehogStep& p) {
+  HedgehogForward f;
+  as_one_token(f, p);
+  f.map = p.map;
+  f.dim = p.dim;
+  f.width = p.width;
+  f.q = p.q;
+  f.k = p.k;
+  f.wq = p.wq;
+  f.wk = p.wk;
+  f.bq = p.bq;
+  f.bk = p.bk;
+  if (p.map == FeatureMap::kExp) f.m_in = f.m_out = p.m;
+  return f;
 }
 
 Arena::Arena(int64_t floats) {

@@ -25,6 +25,10 @@ BackwardCall as_call(const HedgehogBackward& p);
 // grad_phi_q and grad_phi_k become grad_q and grad_k.
 BackwardCall as_call(const LinearBackward& p);
 
+// A step is a causal call with one token whose final state goes where the initial one was.
+LinearForward as_forward(const LinearStep& p);
+HedgehogForward as_forward(const HedgehogStep& p);
+
 // Fast paths: float32 and bfloat16, everything else as the public functions.
 void attention_forward(const ForwardCall& p);
 void attention_backward(const BackwardCall& p);

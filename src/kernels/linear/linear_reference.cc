@@ -6,6 +6,7 @@
 #include "base/parallel.h"
 #include "kernels/linear/attention_reference.h"
 #include "kernels/linear/element.h"
+#include "kernels/linear/linear_internal.h"
 
 namespace hedgerow::kernels::reference {
 namespace {
@@ -348,50 +349,11 @@ void hedgehog_attention_backward(const HedgehogBackward& p) {
   with_dtype(p.dtype, [&](auto t) { hedgehog_backward<decltype(t)>(p); });
 }
 
-// A step is a causal call with one token whose final state goes where the initial one was.
 void linear_attention_step(const LinearStep& p) {
-  LinearForward f;
-  f.dtype = p.dtype;
-  f.is_causal = true;
-  f.batch = p.batch;
-  f.heads = p.heads;
-  f.kv_heads = p.kv_heads;
-  f.queries = f.keys = 1;
-  f.features = p.features;
-  f.value_dim = p.value_dim;
-  f.phi_q = p.phi_q;
-  f.phi_k = p.phi_k;
-  f.v = p.v;
-  f.s_in = f.s_out = p.s;
-  f.z_in = f.z_out = p.z;
-  f.out = p.out;
-  reference::linear_attention_forward(f);
+  reference::linear_attention_forward(linear::as_forward(p));
 }
-
 void hedgehog_attention_step(const HedgehogStep& p) {
-  HedgehogForward f;
-  f.dtype = p.dtype;
-  f.map = p.map;
-  f.is_causal = true;
-  f.batch = p.batch;
-  f.heads = p.heads;
-  f.kv_heads = p.kv_heads;
-  f.queries = f.keys = 1;
-  f.dim = p.dim;
-  f.width = p.width;
-  f.value_dim = p.value_dim;
-  f.q = p.q;
-  f.k = p.k;
-  f.v = p.v;
-  f.wq = p.wq;
-  f.wk = p.wk;
-  f.bq = p.bq;
-  f.bk = p.bk;
-  f.s_in = f.s_out = p.s;
-  f.z_in = f.z_out = p.z;
-  if (p.map == FeatureMap::kExp) f.m_in = f.m_out = p.m;
-  f.out = p.out;
-  reference::hedgehog_attention_forward(f);
+  reference::hedgehog_attention_forward(linear::as_forward(p));
 }
 
 }  // namespace hedgerow::kernels::reference

@@ -214,36 +214,10 @@ HWY_AFTER_NAMESPACE();
 namespace hedgerow::kernels::linear {
 HWY_EXPORT(run_step);
 
-// A call with one token and the same state in and out.
-ForwardCall as_call(const HedgehogStep& p, bool given) {
-  ForwardCall call;
-  call.given = given;
-  call.dtype = p.dtype;
-  call.map = p.map;
-  call.is_causal = true;
-  call.batch = p.batch;
-  call.heads = p.heads;
-  call.kv_heads = p.kv_heads;
-  call.queries = call.keys = 1;
-  call.dim = p.dim;
-  call.width = p.width;
-  call.value_dim = p.value_dim;
-  call.q = p.q;
-  call.k = p.k;
-  call.v = p.v;
-  call.wq = p.wq;
-  call.wk = p.wk;
-  call.bq = p.bq;
-  call.bk = p.bk;
-  call.s_in = call.s_out = p.s;
-  call.z_in = call.z_out = p.z;
-  if (p.map == FeatureMap::kExp && !given) call.m_in = call.m_out = p.m;
-  call.out = p.out;
-  return call;
-}
-
 void attention_step(const HedgehogStep& p, bool given) {
-  if (!HWY_DYNAMIC_DISPATCH(run_step)(p, given)) attention_forward(as_call(p, given));
+  if (!HWY_DYNAMIC_DISPATCH(run_step)(p, given)) {
+    attention_forward(ForwardCall{as_forward(p), given});
+  }
 }
 }  // namespace hedgerow::kernels::linear
 #endif  // HWY_ONCE

@@ -142,6 +142,24 @@ std::vector<Case> cases() {
       c.state = true;
     });
   }
+  // Every remainder of a step, with references that rise shared and token by token.
+  for (int64_t T = 1; T <= 13; T++) {
+    for (double scale : {10.0, 30.0, 100.0}) {
+      for (int64_t past : {0, 3}) {
+        add("short T" + std::to_string(T) + " x" + std::to_string(static_cast<int>(scale)) + " +" +
+                std::to_string(past),
+            [&](Case& c) {
+              c.scale = scale;
+              c.T = T;
+              c.S = T + past;
+              c.B = 6;
+              c.H = 4;
+              c.D = c.E = 3;
+              c.Dv = 4;
+            });
+      }
+    }
+  }
   add("T<S", [](Case& c) {
     c.T = 37;
     c.S = 170;

@@ -71,18 +71,27 @@ class QuerySweep {
  protected:
   float map_scale() const { return s_.exact() ? kLog2e : 1.0f; }
 
+  // The forward left the sums over all keys.
+  bool has_final() const { return !p_.is_causal && p_.s_out != nullptr; }
+
   void load_keys_state() {
     // as the forward's, with features across and z as the last row
     std::fill_n(keys_.data, keys_.floats(), 0.0f);
     refs_.plain = true;
-    if (p_.s_in == nullptr) return;
+    const void* from = has_final() ? p_.s_out : p_.s_in;
+    if (from == nullptr) return;
     const int64_t F = s_.features, Dv = p_.value_dim, index = b_ * p_.kv_heads + kv_;
-    const float* s_in = static_cast<const float*>(p_.s_in) + index * F * Dv;
-    const float* z_in = static_cast<const float*>(p_.z_in) + index * F;
-    const float* m = static_cast<const float*>(p_.m_in);
-    for (int64_t f = 0; f < F; f++) {
-      for (int64_t j = 0; j < Dv; j++) keys_.at(j, s_.at(f)) = s_in[f * Dv + j];
-      keys_.at(Dv, s_.at(f)) = z_in[f];
+    const float* s_in = static_cast<const float*>(from) + index * F * Dv;
+    const float* z_in = static_cast<const float*>(has_final() ? p_.z_out : p_.z_in) + index * F;
+    const float* m = static_cast<const float*>(has_final() ? p_.m_out : p_.m_in);
+    if (F == s_.padded && keys_.panel == F) {
+      transpose(F, Dv, s_in, Dv, keys_.data, F);
+      std::copy_n(z_in, F, keys_.data + Dv * F);
+    } else {
+      for (int64_t f = 0; f < F; f++) {
+        for (int64_t j = 0; j < Dv; j++) keys_.at(j, s_.at(f)) = s_in[f * Dv + j];
+        keys_.at(Dv, s_.at(f)) = z_in[f];
+      }
     }
     if (!s_.exact() || m == nullptr) return;
     seen_features();

@@ -81,13 +81,13 @@ HedgehogGrads hedgehog_attention_backward(
     const at::Tensor& grad, const OptTensor& grad_s, const OptTensor& grad_z, const at::Tensor& q,
     const at::Tensor& k, const at::Tensor& v, const at::Tensor& wq, const at::Tensor& wk,
     const OptTensor& bq, const OptTensor& bk, std::string_view variant, const at::Tensor& out,
-    const at::Tensor& inv_den, const at::Tensor& row_exponent, const OptTensor& m_out,
-    const OptTensor& key_mask, bool is_causal, const OptTensor& s, const OptTensor& z,
-    const OptTensor& m) {
+    const at::Tensor& inv_den, const at::Tensor& row_exponent, const OptTensor& s_out,
+    const OptTensor& z_out, const OptTensor& m_out, const OptTensor& key_mask, bool is_causal,
+    const OptTensor& s, const OptTensor& z, const OptTensor& m) {
   static const auto op =
       find_op<decltype(hedgehog_attention_backward)>("hedgerow::hedgehog_attention_backward");
   return op.call(grad, grad_s, grad_z, q, k, v, wq, wk, bq, bk, variant, out, inv_den, row_exponent,
-                 m_out, key_mask, is_causal, s, z, m);
+                 s_out, z_out, m_out, key_mask, is_causal, s, z, m);
 }
 
 }  // namespace hedgerow::ops
@@ -122,7 +122,7 @@ TORCH_LIBRARY_FRAGMENT(hedgerow, m) {
       "k, Tensor v, "
       "Tensor wq, Tensor wk, Tensor? bq, Tensor? bk, str variant, Tensor out, Tensor inv_den, "
       "Tensor row_exponent, "
-      "Tensor? m_out, Tensor? key_mask, bool is_causal, Tensor? s, Tensor? z, Tensor? m) -> "
+      "Tensor? s_out, Tensor? z_out, Tensor? m_out, Tensor? key_mask, bool is_causal, Tensor? s, Tensor? z, Tensor? m) -> "
       "(Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_wq, Tensor grad_wk, Tensor "
       "grad_bq, Tensor grad_bk, "
       "Tensor grad_s, Tensor grad_z)",

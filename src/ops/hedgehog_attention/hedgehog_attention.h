@@ -59,13 +59,14 @@ HedgehogForwardResult hedgehog_attention_forward(const at::Tensor& q, const at::
                                                  const OptTensor& key_mask, bool is_causal,
                                                  const OptTensor& s, const OptTensor& z,
                                                  const OptTensor& m, bool want_state);
-// m_out: the forward's, given with grad_s and grad_z.
+// m_out: the forward's, given with grad_s and grad_z, and with s_out and z_out. These two are its
+// state as well, or absent; without is_causal they save work.
 HedgehogGrads hedgehog_attention_backward(
     const at::Tensor& grad, const OptTensor& grad_s, const OptTensor& grad_z, const at::Tensor& q,
     const at::Tensor& k, const at::Tensor& v, const at::Tensor& wq, const at::Tensor& wk,
     const OptTensor& bq, const OptTensor& bk, std::string_view variant, const at::Tensor& out,
-    const at::Tensor& inv_den, const at::Tensor& row_exponent, const OptTensor& m_out,
-    const OptTensor& key_mask, bool is_causal, const OptTensor& s, const OptTensor& z,
-    const OptTensor& m);
+    const at::Tensor& inv_den, const at::Tensor& row_exponent, const OptTensor& s_out,
+    const OptTensor& z_out, const OptTensor& m_out, const OptTensor& key_mask, bool is_causal,
+    const OptTensor& s, const OptTensor& z, const OptTensor& m);
 
 }  // namespace hedgerow::ops

@@ -7,6 +7,7 @@
 #include "ops/common/dispatch.h"
 #include "ops/common/path.h"
 #include "ops/hedgehog_attention/hedgehog_attention.h"
+#include "ops/hedgehog_features/hedgehog_features.h"
 
 namespace hedgerow::ops {
 namespace {
@@ -30,7 +31,7 @@ struct HedgehogAttention : torch::autograd::Function<HedgehogAttention> {
         q, k, v, wq, wk, bq, bk, variant, key_mask, is_causal, s, z, m, want_state);
     ctx->save_for_backward({q, k, v, wq, wk, or_undefined(bq), or_undefined(bk),
                             or_undefined(key_mask), or_undefined(s), or_undefined(z),
-                            or_undefined(m), out, inv_den, exponent, m_out});
+                            or_undefined(m), out, inv_den, exponent, m_out, s_out, z_out});
     ctx->saved_data["variant"] = variant;
     ctx->saved_data["is_causal"] = is_causal;
     ctx->saved_data["want_state"] = want_state;
@@ -47,11 +48,12 @@ struct HedgehogAttention : torch::autograd::Function<HedgehogAttention> {
     const variable_list t = ctx->get_saved_variables();
     const OptTensor bq = optional(t[5]), bk = optional(t[6]), s = optional(t[8]),
                     z = optional(t[9]);
-    const OptTensor m_out = ctx->saved_data["want_state"].toBool() ? OptTensor(t[14]) : OptTensor();
+    const bool has_state = ctx->saved_data["want_state"].toBool();
+    const auto of_state = [&](const at::Tensor& x) { return has_state ? optional(x) : OptTensor(); };
     const auto [dq, dk, dv, dwq, dwk, dbq, dbk, ds, dz] = hedgehog_attention_backward(
         or_zeros(grads[0], t[11]), optional(grads[3]), optional(grads[4]), t[0], t[1], t[2], t[3],
-        t[4], bq, bk, ctx->saved_data["variant"].toStringRef(), t[11], t[12], t[13], m_out,
-        optional(t[7]), ctx->saved_data["is_causal"].toBool(), s, z, optional(t[10]));
+        t[4], bq, bk, ctx->saved_data["variant"].toStringRef(), t[11], t[12], t[13],
+        of_state(t[15]), of_state(t[16]), of_state(t[14]), optional(t[7]), ctx->saved_data["is_causal"].toBool(), s, z, optional(t[10]));
     const at::Tensor none;
     return {dq,
             dk,
@@ -98,8 +100,12 @@ at::Tensor hedgehog_attention_autograd(const at::Tensor& q, const at::Tensor& k,
   check_hedgehog_attention(op, in);
   if (!use_fast(op, on_kernel_device(q), kNoKernel))
     return std::get<0>(hedgehog_attention_composite(in, false));
+  // Without a mask the backward starts from the sums over all keys; kept where they are smaller
+  // than the features of the keys.
+  const bool want_state =
+      !is_causal && k.sym_size(2) >= feature_width(feature_map(in), wk.sym_size(2));
   return std::get<0>(hedgehog_attention_forward(q, k, v, wq, wk, bq, bk, variant, key_mask,
-                                                is_causal, {}, {}, {}, false));
+                                                is_causal, {}, {}, {}, want_state));
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> hedgehog_attention_state_autograd(
@@ -142,9 +148,9 @@ HedgehogGrads hedgehog_attention_backward_autograd(
     const at::Tensor& grad, const OptTensor& grad_s, const OptTensor& grad_z, const at::Tensor& q,
     const at::Tensor& k, const at::Tensor& v, const at::Tensor& wq, const at::Tensor& wk,
     const OptTensor& bq, const OptTensor& bk, std::string_view variant, const at::Tensor& out,
-    const at::Tensor& inv_den, const at::Tensor& row_exponent, const OptTensor& m_out,
-    const OptTensor& key_mask, bool is_causal, const OptTensor& s, const OptTensor& z,
-    const OptTensor& m) {
+    const at::Tensor& inv_den, const at::Tensor& row_exponent, const OptTensor& s_out,
+    const OptTensor& z_out, const OptTensor& m_out, const OptTensor& key_mask, bool is_causal,
+    const OptTensor& s, const OptTensor& z, const OptTensor& m) {
   // out, inv_den and row_exponent follow from the others, whose second derivatives the composite
   // form gives in full.
   if (records_gradient({grad, q, k, v, wq, wk}, {grad_s, grad_z, bq, bk, s, z}))
@@ -153,7 +159,7 @@ HedgehogGrads hedgehog_attention_backward_autograd(
         {q, k, v, wq, wk, bq, bk, std::string(variant), key_mask, is_causal, s, z, m}, m_out);
   at::AutoDispatchBelowADInplaceOrView guard;
   return hedgehog_attention_backward(grad, grad_s, grad_z, q, k, v, wq, wk, bq, bk, variant, out,
-                                     inv_den, row_exponent, m_out, key_mask, is_causal, s, z, m);
+                                     inv_den, row_exponent, s_out, z_out, m_out, key_mask, is_causal, s, z, m);
 }
 
 }  // namespace

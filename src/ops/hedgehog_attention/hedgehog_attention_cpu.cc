@@ -4,6 +4,8 @@
 #include "ops/common/dispatch.h"
 #include "ops/common/path.h"
 #include "ops/hedgehog_attention/hedgehog_attention.h"
+#include "ops/hedgehog_features/hedgehog_features.h"
+#include "ops/linear_attention/linear_attention.h"
 
 namespace hedgerow::ops {
 namespace {
@@ -151,9 +153,9 @@ HedgehogGrads hedgehog_attention_backward_cpu(
     const at::Tensor& grad, const OptTensor& grad_s, const OptTensor& grad_z, const at::Tensor& q,
     const at::Tensor& k, const at::Tensor& v, const at::Tensor& wq, const at::Tensor& wk,
     const OptTensor& bq, const OptTensor& bk, std::string_view variant, const at::Tensor& out,
-    const at::Tensor& inv_den, const at::Tensor& row_exponent, const OptTensor& m_out,
-    const OptTensor& key_mask, bool is_causal, const OptTensor& s, const OptTensor& z,
-    const OptTensor& m) {
+    const at::Tensor& inv_den, const at::Tensor& row_exponent, const OptTensor& s_out,
+    const OptTensor& z_out, const OptTensor& m_out, const OptTensor& key_mask, bool is_causal,
+    const OptTensor& s, const OptTensor& z, const OptTensor& m) {
   const char* op = "hedgehog_attention_backward";
   const HedgehogInputs given{q,        k,         v, wq, wk, bq, bk, std::string(variant),
                              key_mask, is_causal, s, z,  m};
@@ -170,10 +172,15 @@ HedgehogGrads hedgehog_attention_backward_cpu(
   check_shape(op, {"row_exponent", row_exponent}, c10::SymIntArrayRef(sizes, 3), "[B, H, T]");
   HEDGEROW_OP_CHECK(op, m_out || !(grad_s || grad_z),
                     "m_out must be given with grad_s and grad_z; got none");
+  check_state(op, in.v, feature_width(p.map, p.width), s_out, z_out);
+  HEDGEROW_OP_CHECK(op, m_out || !s_out, "m_out must be given with s_out and z_out; got none");
   const at::Tensor grad_rows = rows_contiguous(grad), out_rows = rows_contiguous(out),
                    inverse = inv_den.contiguous(), exponent = row_exponent.contiguous();
-  const OptTensor gs = contiguous(grad_s), gz = contiguous(grad_z), reference = contiguous(m_out);
+  const OptTensor gs = contiguous(grad_s), gz = contiguous(grad_z), reference = contiguous(m_out),
+                  final_s = contiguous(s_out), final_z = contiguous(z_out);
   p.m_out = const_data(reference);
+  p.s_out = const_data(final_s);
+  p.z_out = const_data(final_z);
   p.out = const_view(out_rows);
   p.inv_den = inverse.const_data_ptr();
   p.row_exponent = exponent.const_data_ptr();

@@ -71,9 +71,9 @@ HedgehogGrads hedgehog_attention_backward_meta(
     const at::Tensor& grad, const OptTensor& grad_s, const OptTensor& grad_z, const at::Tensor& q,
     const at::Tensor& k, const at::Tensor& v, const at::Tensor& wq, const at::Tensor& wk,
     const OptTensor& bq, const OptTensor& bk, std::string_view variant, const at::Tensor& out,
-    const at::Tensor& inv_den, const at::Tensor& row_exponent, const OptTensor& m_out,
-    const OptTensor& key_mask, bool is_causal, const OptTensor& s, const OptTensor& z,
-    const OptTensor& m) {
+    const at::Tensor& inv_den, const at::Tensor& row_exponent, const OptTensor& s_out,
+    const OptTensor& z_out, const OptTensor& m_out, const OptTensor& key_mask, bool is_causal,
+    const OptTensor& s, const OptTensor& z, const OptTensor& m) {
   const HedgehogInputs in{q,        k,         v, wq, wk, bq, bk, std::string(variant),
                           key_mask, is_causal, s, z,  m};
   check_hedgehog_attention("hedgehog_attention_backward", in);

@@ -7,6 +7,8 @@ const MEASURES = {
     text: 'Share of held-out sentences whose nearest other sentence is the one that the teacher finds.' },
   top10_overlap: { name: 'Top-10 overlap', show: v => `${fixed(v * 100, 1)} %`, top: 1,
     text: 'Share of the teacher’s ten nearest sentences that the converted model also returns.' },
+  kl_own_heads: { name: 'KL with its own heads', show: v => fixed(v, 3), unit: 'nats',
+    text: 'Distance of attention rows from the teacher’s when each model uses its own queries and keys; grows as recovery moves the weights.' },
   perplexity: { name: 'Perplexity', show: v => short(v, 4),
     text: 'How surprised the model is by held-out text; lower is better.' },
   kl_next_token: { name: 'KL of the next token', show: v => fixed(v, 3), unit: 'nats',

@@ -56,7 +56,6 @@ std::vector<double> median_seconds(const std::vector<Contender>& contenders, int
 }
 
 int64_t peak_bytes(const std::function<void()>& work) {
-  work();  // libraries' own lasting buffers are not the contender's
   ::malloc_trim(0);
   {
     std::ofstream clear("/proc/self/clear_refs");

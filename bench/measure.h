@@ -21,7 +21,7 @@ std::vector<double> median_seconds(const std::vector<Contender>& contenders, int
 
 // Bytes by which running `work` raised the process's peak resident memory over what it held before,
 // or -1 where the system cannot tell (needs Linux /proc/self/clear_refs). `work` keeps its result
-// alive until it returns.
+// alive until it returns, and has run before, so that lasting buffers of libraries do not count.
 int64_t peak_bytes(const std::function<void()>& work);
 
 // Multiply-adds a second (times two) that one core reaches in registers.

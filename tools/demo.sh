@@ -22,7 +22,7 @@ mkdir -p demo
 
 echo
 echo "Speed and memory against scaled_dot_product_attention, one thread:"
-"$PROGRAM" bench ops --threads 1 --length 64,128,256,512,1024,2048,4096 --rounds 3 --decode \
+"$PROGRAM" bench ops --threads 1 --length 64,128,256,512,1024,2048,4096 --rounds 2 --decode \
   --out "$OUT/bench.json"
 "$PROGRAM" report "$OUT"
 

@@ -119,10 +119,22 @@ EncoderOutput Encoder::forward(const EncoderInput& input, bool all_hidden_states
   return out;
 }
 
-nn::Attention& Encoder::attention(int64_t layer) {
+void Encoder::check_layer(int64_t layer) const {
   HEDGEROW_CHECK(layer >= 0 && layer < config_.num_layers, "encoder: the layer must be in [0, ",
                  config_.num_layers, "); got ", layer);
+}
+
+nn::Attention& Encoder::attention(int64_t layer) {
+  check_layer(layer);
   return parts_->layers[static_cast<size_t>(layer)]->attention();
+}
+
+at::Tensor Encoder::forward_layer(int64_t layer, const at::Tensor& x,
+                                  const nn::AttentionMask& mask) {
+  check_layer(layer);
+  HEDGEROW_CHECK(x.dim() == 3 && x.size(2) == config_.hidden_size, "encoder: x must be [B, T, ",
+                 config_.hidden_size, "]; got ", x.sizes());
+  return parts_->layers[static_cast<size_t>(layer)]->forward(x, mask);
 }
 
 void Encoder::add_lora(int64_t rank, double alpha) {

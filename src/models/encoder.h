@@ -67,6 +67,8 @@ class Encoder : public torch::nn::Module {
   const EncoderConfig& config() const { return config_; }
   int64_t num_layers() const { return config_.num_layers; }
   nn::Attention& attention(int64_t layer);
+  // One layer alone, at any length: x [B,T,hidden] -> [B,T,hidden].
+  at::Tensor forward_layer(int64_t layer, const at::Tensor& x, const nn::AttentionMask& mask = {});
 
   // Low-rank updates on the q, k, v and output projections of every layer, and folding them in.
   void add_lora(int64_t rank, double alpha);
@@ -74,6 +76,7 @@ class Encoder : public torch::nn::Module {
 
  private:
   struct Parts;  // embeddings, layers, pooler, head
+  void check_layer(int64_t layer) const;
 
   EncoderConfig config_;
   std::shared_ptr<Parts> parts_;

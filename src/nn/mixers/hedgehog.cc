@@ -23,15 +23,25 @@ const std::vector<OptionSpec>& option_specs() {
         "cosformer"}},
       {"width", int64_t{0}, "width E of the map before its non-linearity; 0: the head's width", {}},
       {"bias", false, "a bias in the map (relu always has one)", {}},
-      {"seed", int64_t{0}, "seed of performer's projection", {}},
+      {"seed",
+       int64_t{0},
+       "seed of performer's projection and of columns beyond the head's width",
+       {}},
       {"max_length", int64_t{512}, "positions that cosformer's weighting spans", {}},
   };
   return specs;
 }
 
-// [heads,D,E]: ones on the diagonal.
-at::Tensor identity_map(int64_t heads, int64_t dim, int64_t width) {
-  return at::eye(dim, width).expand({heads, dim, width}).clone();
+// [heads,D,E]: ones on the diagonal. Columns beyond D are random directions of length about 1:
+// zeros would receive equal gradients and stay one and the same feature.
+at::Tensor identity_map(int64_t heads, int64_t dim, int64_t width, int64_t seed) {
+  at::Tensor map = at::eye(dim, width).expand({heads, dim, width}).clone();
+  if (width <= dim) return map;
+  const at::Generator generator = at::make_generator<at::CPUGeneratorImpl>(seed);
+  map.narrow(2, dim, width - dim)
+      .copy_(at::randn({heads, dim, width - dim}, generator, at::kDouble) /
+             std::sqrt(static_cast<double>(dim)));
+  return map;
 }
 
 // [heads,D,E]: columns orthogonal in blocks of D, each as long as a normal vector of D entries
@@ -114,8 +124,11 @@ HedgehogMixer::HedgehogMixer(const HeadLayout& layout, const Options& given)
     wk_ = register_buffer("wk", w);
     wq_ = register_buffer("wq", w.repeat_interleave(layout.heads / layout.kv_heads, 0));
   } else {
-    wq_ = register_parameter("wq", identity_map(layout.heads, dim, width));
-    wk_ = register_parameter("wk", identity_map(layout.kv_heads, dim, width));
+    // Queries and keys start alike, as with the identity.
+    wk_ = register_parameter("wk",
+                             identity_map(layout.kv_heads, dim, width, options_.get_int("seed")));
+    wq_ =
+        register_parameter("wq", wk_.detach().repeat_interleave(layout.heads / layout.kv_heads, 0));
   }
   if (options_.get_bool("bias")) {
     bq_ = register_parameter("bq", at::zeros({layout.heads, width}));

@@ -4,8 +4,9 @@
 //
 // Options: map, width (E; 0 = head_dim), bias, seed (performer), max_length (cosformer).
 // Parameters, as in checkpoints: wq [H,D,E], wk [Hkv,D,E], bq [H,E], bk [Hkv,E]; W starts as the
-// identity (1 on the diagonal, 0 elsewhere), b as 0. Of performer they are buffers: a seeded
-// orthogonal projection that is not trained.
+// identity (1 on the diagonal, 0 elsewhere), with seeded random columns where E > D, the same for
+// queries and keys; b starts as 0. Of performer they are buffers: a seeded orthogonal projection
+// that is not trained.
 // Masks: key padding and causality. A mask that differs by query or head is an error, because the
 // running sums of linear attention cannot leave out a key for one query alone.
 #pragma once

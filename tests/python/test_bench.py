@@ -1,0 +1,60 @@
+"""`hedgerow bench`: that it measures what it says; how fast is not tested."""
+
+import json
+
+import pytest
+from program import refused, run_ok
+from test_models import tiny_folder
+
+
+def bench(*args) -> dict:
+    return json.loads(run_ok("bench", *args, "--rounds", "1", "--json", "--threads", "1"))
+
+
+def test_operators_are_checked_and_timed():
+    document = bench("ops", "--length", "33,70", "--heads", "2", "--head-dim", "12", "--decode")
+    rows = document["rows"]
+    found = {(row["method"], row["mask"], row["step"], row["T"]) for row in rows}
+    assert len(rows) == len(found) == 2 * 2 * 2 * 2
+    assert {row["T"] for row in rows} == {33, 70} and {row["heads"] for row in rows} == {2}
+    for row in rows:
+        assert row["ms"] > 0 and row["sdpa_ms"] > 0 and 0 <= row["error"] < 1e-4
+        assert row["ratio"] == pytest.approx(row["ms"] / row["sdpa_ms"])
+        assert 0 < row["percent_of_peak"] < 130  # clocks move between the two measurements
+    assert document["machine"]["threads"] == 1 and document["decode"]["kernel_us"] > 0
+
+
+def test_long_rows_leave_out_softmax(tmp_path):
+    out = tmp_path / "bench.json"
+    document = bench("ops", "--length", "40", "--method", "hedgehog", "--max-sdpa-length", "39", "--out", out)
+    assert all("sdpa_ms" not in row for row in document["rows"])
+    assert json.loads(out.read_text())["rows"] == document["rows"]
+
+
+def test_layers_of_models(tmp_path):
+    tiny_folder(tmp_path / "plain")
+    assert [row["mixer"] for row in bench("model", tmp_path / "plain", "--length", "5,9")["rows"]] == ["softmax"] * 2
+    config = json.loads((tmp_path / "plain" / "config.json").read_text())
+    positions = config["max_position_embeddings"]
+    rows = bench("model", tmp_path / "plain", "--layer", "1", "--length", str(4 * positions))["rows"]
+    assert rows[0]["T"] == 4 * positions, "a layer alone has no positions"
+
+
+@pytest.mark.parametrize(
+    "arguments,needle",
+    [
+        (["ops", "--method", "nothing"], "nothing"),
+        (["ops", "--length", "0"], "0"),
+        (["ops", "some/model"], "takes no model"),
+        (["model"], "model folder"),
+        (["model", "no/such/folder"], "no/such/folder"),
+        (["speed"], "speed"),
+    ],
+)
+def test_bad_arguments(arguments, needle):
+    assert needle in refused("bench", *arguments)
+
+
+def test_a_layer_that_is_not_there(tmp_path):
+    tiny_folder(tmp_path / "plain")
+    assert "layer" in refused("bench", "model", tmp_path / "plain", "--layer", "99")

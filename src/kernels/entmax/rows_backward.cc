@@ -1,0 +1,205 @@
+// One row of the backward. Vector code for alpha in [1, 2], double arithmetic above.
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/entmax/rows_backward.cc"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/entmax/row-inl.h"
+#include "kernels/entmax/rows_internal.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hedgerow::kernels::entmax {
+namespace HWY_NAMESPACE {
+namespace {
+
+inline constexpr float kSmallestNormal = 1.17549435e-38f;
+
+// (e^y - 1 - y) / y^2 on [0, 1/2], relative error 4e-8: its series.
+HWY_INLINE FloatVec expm1_second_vec(FloatVec y) {
+  const FloatTag d;
+  FloatVec p = hn::Set(d, 1.0f / 362880);
+  p = hn::MulAdd(p, y, hn::Set(d, 1.0f / 40320));
+  p = hn::MulAdd(p, y, hn::Set(d, 1.0f / 5040));
+  p = hn::MulAdd(p, y, hn::Set(d, 1.0f / 720));
+  p = hn::MulAdd(p, y, hn::Set(d, 1.0f / 120));
+  p = hn::MulAdd(p, y, hn::Set(d, 1.0f / 24));
+  p = hn::MulAdd(p, y, hn::Set(d, 1.0f / 6));
+  return hn::MulAdd(p, y, hn::Set(d, 0.5f));
+}
+
+// s = p^(1-e) and the alpha terms r (see alpha_term) of the row's weights; both 0 where p = 0.
+class Terms {
+ public:
+  explicit Terms(float e) : e_(e) {
+    inv_e2_ = e > 1e-3f ? 1.0f / (e * e) : 0.0f;  // not used below: then y < 1/2
+  }
+
+  HWY_INLINE FloatVec s(FloatVec p) const {
+    const FloatTag d;
+    const auto inside = hn::Gt(p, hn::Zero(d));
+    if (e_ == 0) return hn::IfThenElseZero(inside, p);
+    if (e_ == 1) return hn::IfThenElseZero(inside, hn::Set(d, 1.0f));
+    if (e_ == 0.5f) return hn::IfThenElseZero(inside, hn::Sqrt(p));
+    return hn::IfThenElseZero(inside, from_log(log_of(p)));
+  }
+
+  HWY_INLINE FloatVec s_and_r(FloatVec p, FloatVec& r) const {
+    const FloatTag d;
+    const auto inside = hn::Gt(p, hn::Zero(d));
+    const FloatVec log_p = log_of(p), y = hn::Mul(log_p, hn::Set(d, -e_));
+    const FloatVec s = e_ == 0 ? p : from_log(log_p);
+    const FloatVec near = hn::Neg(hn::Mul(hn::Mul(hn::Mul(p, log_p), log_p), expm1_second_vec(y)));
+    const FloatVec far = hn::Mul(hn::Sub(hn::MulAdd(p, y, p), s), hn::Set(d, inv_e2_));
+    r = hn::IfThenElseZero(inside, hn::IfThenElse(hn::Gt(y, hn::Set(d, 0.5f)), far, near));
+    return hn::IfThenElseZero(inside, s);
+  }
+
+ private:
+  static HWY_INLINE FloatVec log_of(FloatVec p) {
+    return log_vec(hn::Max(p, hn::Set(FloatTag(), kSmallestNormal)));
+  }
+  HWY_INLINE FloatVec from_log(FloatVec log_p) const {
+    return exp_vec(hn::Mul(log_p, hn::Set(FloatTag(), 1.0f - e_)));
+  }
+
+  float e_, inv_e2_;
+};
+
+// g of the first largest p in each lane; 0 where a lane has none. Returns that of the largest p of
+// all, the first in the row.
+class Largest {
+ public:
+  HWY_INLINE Largest() : p_(hn::Zero(FloatTag())), g_(hn::Zero(FloatTag())) {}
+  HWY_INLINE void add(FloatVec p, FloatVec g) {
+    const auto more = hn::Gt(p, p_);
+    p_ = hn::IfThenElse(more, p, p_);
+    g_ = hn::IfThenElse(more, g, g_);
+  }
+  HWY_INLINE float largest_p() const { return reduce_max(p_); }
+  HWY_INLINE float grad() const {
+    const FloatTag d;
+    HWY_ALIGN float p[HWY_LANES(float)], g[HWY_LANES(float)];
+    hn::Store(p_, d, p);
+    hn::Store(g_, d, g);
+    const float top = reduce_max(p_);
+    for (int64_t i = 0; i < float_lanes(); i++) {
+      if (p[i] == top) return g[i];
+    }
+    return 0;
+  }
+
+ private:
+  FloatVec p_, g_;
+};
+
+// One row's p and g as vectors, the last one filled up with 0.
+template <class Body>
+HWY_INLINE void for_pairs(const float* HWY_RESTRICT p, const float* HWY_RESTRICT g, int64_t n,
+                          Body body) {
+  const FloatTag d;
+  const int64_t lanes = float_lanes();
+  int64_t i = 0;
+  for (; i + lanes <= n; i += lanes) body(i, hn::LoadU(d, p + i), hn::LoadU(d, g + i));
+  if (i < n) body(i, load_tail(p + i, n - i, 0.0f), load_tail(g + i, n - i, 0.0f));
+}
+
+// Sums in double of runs of kRun vectors.
+constexpr int kRun = 8;
+class LongSum {
+ public:
+  HWY_INLINE LongSum() : run_(hn::Zero(FloatTag())) {}
+  HWY_INLINE void add(FloatVec x) {
+    run_ = hn::Add(run_, x);
+    if (++count_ == kRun) flush();
+  }
+  HWY_INLINE double total() {
+    flush();
+    return total_;
+  }
+
+ private:
+  HWY_INLINE void flush() {
+    total_ += reduce_sum(run_);
+    run_ = hn::Zero(FloatTag());
+    count_ = 0;
+  }
+  FloatVec run_;
+  double total_ = 0;
+  int count_ = 0;
+};
+
+}  // namespace
+
+double backward_row_vector(const float* HWY_RESTRICT p, const float* HWY_RESTRICT g, int64_t n,
+                           double alpha, float* HWY_RESTRICT dx, bool want_alpha,
+                           RowScratch& scratch) {
+  const FloatTag d;
+  const int64_t lanes = float_lanes();
+  const FloatVec zero = hn::Zero(d);
+  const Terms terms(static_cast<float>(alpha - 1));
+  Largest largest;
+  for_pairs(p, g, n,
+            [&](int64_t, FloatVec pv, FloatVec gv) HEDGEROW_ROW_FUNCTOR { largest.add(pv, gv); });
+  const FloatVec top = hn::Set(d, largest.grad());
+  float* s_list = reserve(scratch.list, n + 2 * lanes);
+  float* r_list = reserve(scratch.terms, want_alpha ? n + 2 * lanes : 0);
+
+  LongSum share, moment;  // of s and s (g - g_top)
+  for_pairs(p, g, n, [&](int64_t i, FloatVec pv, FloatVec gv) HEDGEROW_ROW_FUNCTOR {
+    const auto inside = hn::Gt(pv, zero);
+    FloatVec s = zero, r = zero;
+    if (!hn::AllFalse(d, inside)) {
+      s = want_alpha ? terms.s_and_r(pv, r) : terms.s(pv);
+      share.add(s);
+      moment.add(hn::Mul(s, hn::IfThenElseZero(inside, hn::Sub(gv, top))));
+    }
+    hn::StoreU(s, d, s_list + i);
+    if (want_alpha) hn::StoreU(r, d, r_list + i);
+  });
+  const double total = share.total();
+  const FloatVec mean = hn::Set(d, total > 0 ? static_cast<float>(moment.total() / total) : 0.0f);
+
+  LongSum dalpha;
+  for_pairs(p, g, n, [&](int64_t i, FloatVec pv, FloatVec gv) HEDGEROW_ROW_FUNCTOR {
+    const auto inside = hn::Gt(pv, zero);
+    const FloatVec x = hn::IfThenElseZero(inside, hn::Sub(hn::Sub(gv, top), mean));
+    if (want_alpha) dalpha.add(hn::Mul(hn::LoadU(d, r_list + i), x));
+    if (dx == nullptr) return;
+    const FloatVec dz = hn::Mul(hn::LoadU(d, s_list + i), x);
+    if (i + lanes <= n) {
+      hn::StoreU(dz, d, dx + i);
+    } else {
+      store_tail(dz, dx + i, n - i);
+    }
+  });
+  return dalpha.total();
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace hedgerow::kernels::entmax
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hedgerow::kernels::entmax {
+HWY_EXPORT(backward_row_vector);
+
+double backward_row(const float* p, const float* g, int64_t n, double alpha, float* dx,
+                    bool want_alpha, RowScratch& scratch) {
+  if (alpha - 1 <= kLambdaForm) {
+    return HWY_DYNAMIC_DISPATCH(backward_row_vector)(p, g, n, alpha, dx, want_alpha, scratch);
+  }
+  scratch.p.assign(p, p + n);
+  scratch.grad.assign(g, g + n);
+  scratch.dz.resize(n);
+  const double dalpha = row_backward(scratch.p.data(), scratch.grad.data(), n, alpha,
+                                     dx ? scratch.dz.data() : nullptr);
+  constexpr double kLimit = std::numeric_limits<float>::max();
+  for (int64_t i = 0; i < n && dx; i++) {
+    dx[i] = static_cast<float>(std::clamp(scratch.dz[i], -kLimit, kLimit));
+  }
+  return dalpha;
+}
+
+}  // namespace hedgerow::kernels::entmax
+#endif  // HWY_ONCE

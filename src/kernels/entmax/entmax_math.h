@@ -54,6 +54,7 @@ struct Threshold {
   Real z_min = -kInf;  // e > 1: smallest supported entry, and the logarithm of its weight
   Real log_p_min = 0;
 
+  // Of an entry of the row.
   Real weight(Real z) const {
     if (max == -kInf || z == -kInf) return 0;
     if (e <= Real(kLambdaForm)) return entmax::weight(difference(z, max) - shift, e);

@@ -116,17 +116,20 @@ void entmax_topk_forward_reference(const EntmaxRows& rows, const ConstRows& x, c
     std::vector<int64_t> order(z.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return z[a] > z[b]; });
+    const double alpha = rows.alpha[alpha_at(r)];
+    std::vector<double> weights(rows.length);
+    entmax::row_forward(z.data(), rows.length, alpha, weights.data());
     const int64_t m = std::min<int64_t>(out.k, rows.length);
-    std::vector<double> top(m), weights(m);
+    // the support is a run of the largest entries
+    out.complete[r] = m == rows.length || weights[order[m]] == 0;
+    std::vector<double> top(m);
     for (int64_t i = 0; i < m; i++) top[i] = z[order[i]];
-    const Threshold<double> threshold =
-        entmax::row_forward(top.data(), m, rows.alpha[alpha_at(r)], weights.data());
+    entmax::row_forward(top.data(), m, alpha, weights.data());
     for (int64_t i = 0; i < out.k; i++) {
       const double w = i < m ? weights[i] : 0.0;
       store_element(rows.dtype, out.values, r * out.k + i, w);
       out.indices[r * out.k + i] = w > 0 ? order[i] : -1;
     }
-    out.complete[r] = m == rows.length || threshold.weight(z[order[m]]) == 0;
   }
 }
 

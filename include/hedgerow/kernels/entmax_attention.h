@@ -12,7 +12,7 @@
 // sizes that follow from shapes: three floats, and up to C = entmax_support_capacity(S) entries of
 // key and weight; rows with a larger support compute their weights again from the floats.
 //
-// float32 and bfloat16 run the fused kernels: float32 accumulation; for alpha above 2.5, where
+// float32 and bfloat16 run the fused kernels: float32 accumulation; for alpha above 2, where
 // weights hang on the last bits of scores, rows are solved in double. float64 runs the reference.
 // Results do not depend on the number of threads, bit for bit. Scratch is O(T + S) per thread.
 // Forward 2 T S D FLOPs per head and 2 Dv per supported pair; backward 6 D + 4 Dv per supported
@@ -45,10 +45,10 @@ inline constexpr int64_t kEntmaxRowStats = 3;
 // What a forward keeps for a backward; all contiguous, every element written (0 where unused).
 struct EntmaxSupport {
   // [B,H,T,3]: a score of the row, the threshold seen from that score, the size of the support.
-  //   alpha <= 2.5: the largest score m, and lambda - m >= 0, where
+  //   alpha <= 2: the largest score m, and lambda - m >= 0, where
   //     w = exp(log1p((alpha - 1) (z - lambda)) / (alpha - 1)), exp(z - lambda) at alpha = 1;
   //     lambda is the log-sum-exp at alpha = 1 and (tau + 1) / (alpha - 1) above
-  //   alpha > 2.5: the smallest supported score z0 and its weight w0, where
+  //   alpha > 2: the smallest supported score z0 and the logarithm of its weight w0, where
   //     w = ((alpha - 1) (z - z0) + w0^(alpha - 1))^(1 / (alpha - 1))
   // A query that sees nothing has size 0, score 0 and threshold 0.
   float* stats = nullptr;

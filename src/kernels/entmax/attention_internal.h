@@ -1,0 +1,160 @@
+// Shared by the entmax attention kernels and their reference: the threshold and the support of a
+// row as they are kept, how work is cut.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/aligned_buffer.h"
+#include "hedgerow/kernels/entmax_attention.h"
+#include "kernels/entmax/entmax_math.h"
+#include "kernels/softmax/softmax_internal.h"
+
+namespace hedgerow::kernels {
+
+inline double alpha_of(const EntmaxAttentionParams& p, int64_t h) {
+  return p.alpha[h * p.alpha_stride];
+}
+
+// Query rows per tile of scores: 24 x 4096 floats are 384 KB of L2.
+inline constexpr int64_t kRowTile = 24;
+// Share of the visible keys above which rows are dense: multiplied as tiles, zeros and all.
+inline constexpr double kDenseShare = 0.3;
+
+// One key/value head, packed once per worker.
+struct PackedScratch {
+  AlignedBuffer<float> keys;    // K^T panels [panel][D][panel width]
+  AlignedBuffer<float> values;  // [S][Dv padded], rows that are not finite zeroed
+  AlignedBuffer<float> staging;
+  std::vector<int64_t> bad_values;  // keys whose value row is not finite
+  int64_t batch = -1, kv_head = -1, keys_done = 0;
+};
+struct TileScratch {
+  AlignedBuffer<float> q, scores, highest, bias;
+};
+// A row's supported keys, and what the row's solution needs on the way.
+struct ListScratch {
+  AlignedBuffer<int32_t> keys;
+  AlignedBuffer<uint64_t> bits;
+  AlignedBuffer<float> scores, weights, dropped, s, u;
+  std::vector<double> wide_scores, wide_scratch;
+};
+
+// Room for the longest list, in whole vectors and words of bits.
+inline void reserve_list(ListScratch& list, int64_t keys) {
+  const int64_t n = divide_up(keys, 64) * 64 + 64;
+  for (AlignedBuffer<float>* x : {&list.scores, &list.weights, &list.dropped, &list.s, &list.u}) {
+    reserve(*x, n);
+  }
+  if (list.keys.size() < n) list.keys.resize(n);
+  if (list.bits.size() < n / 64) list.bits.resize(n / 64);
+}
+
+// What one worker keeps between forward tasks.
+struct EntmaxForwardScratch {
+  PackedScratch head;
+  TileScratch tile;
+  ListScratch list;
+  AlignedBuffer<float> out;
+};
+
+// Writes out and, unless support is nullptr, what is kept of the tile's rows.
+void entmax_forward_tile(const EntmaxAttentionParams& p, const MutTensor& out,
+                         const EntmaxSupport* support, const ForwardTile& tile,
+                         EntmaxForwardScratch& scratch);
+
+// What one worker keeps between backward tasks.
+struct EntmaxBackwardScratch {
+  PackedScratch head;
+  TileScratch tile;
+  ListScratch list;
+  AlignedBuffer<float> key_rows;      // [S][D padded], rows that are not finite zeroed
+  AlignedBuffer<float> value_panels;  // V^T panels [panel][Dv][panel width]
+  AlignedBuffer<float> dweights;      // of a tile, then dscores
+  AlignedBuffer<float> q, grad_out;   // rows of a tile
+  AlignedBuffer<float> dq, dk, dv;
+};
+
+// Queries [begin, end) of the heads of key/value head g of batch b: writes dq there and, to
+// dalpha [group], the heads' gradients for alpha. dk and dv are written to the gradients' when
+// partial_dk is nullptr, else this range's part of them to partial_dk [S][D], partial_dv [S][Dv].
+struct QueryRange {
+  int64_t b, g, begin, end;
+  double* dalpha = nullptr;
+  float* partial_dk = nullptr;
+  float* partial_dv = nullptr;
+};
+void entmax_backward_queries(const EntmaxAttentionParams& p, const EntmaxGradients& gradients,
+                             const QueryRange& range, EntmaxBackwardScratch& scratch);
+
+// Rows s0 .. + rows of head (b, g) of `to` = the sum of the parts, which lie part_stride apart.
+void entmax_sum_parts(DType dtype, const MutTensor& to, int64_t b, int64_t g, int64_t s0,
+                      int64_t rows, int64_t width, const float* parts, int64_t num_parts,
+                      int64_t part_stride);
+
+// Queries of the mask slab: writes the mask's gradient there, summed over all batches and heads
+// that read the slab.
+void entmax_backward_mask(const EntmaxAttentionParams& p, const EntmaxGradients& gradients,
+                          const MaskSlab& slab, EntmaxBackwardScratch& scratch);
+
+// What is kept of one query row.
+class KeptRow {
+ public:
+  KeptRow(const EntmaxAttentionParams& p, const EntmaxSupport& kept, int64_t b, int64_t h,
+          int64_t t)
+      : capacity_(entmax_support_capacity(p.keys)),
+        index_bytes_(entmax_support_index_bytes(p.keys)),
+        e_(alpha_of(p, h) - 1) {
+    const int64_t row = (b * p.heads + h) * p.queries + t;
+    stats_ = kept.stats + row * kEntmaxRowStats;
+    index_ = static_cast<char*>(kept.index) + row * capacity_ * index_bytes_;
+    weight_ = kept.weight + row * capacity_;
+  }
+
+  int64_t support() const { return static_cast<int64_t>(stats_[2]); }
+  // Whether keys and weights of the support are kept.
+  bool complete() const { return support() <= capacity_; }
+  int64_t key(int64_t i) const {
+    return index_bytes_ == 2 ? reinterpret_cast<const uint16_t*>(index_)[i]
+                             : reinterpret_cast<const uint32_t*>(index_)[i];
+  }
+  const float* weights() const { return weight_; }
+  template <typename Real>
+  entmax::Threshold<Real> threshold() const {
+    entmax::Threshold<Real> row{static_cast<Real>(e_)};
+    if (support() == 0) return row;
+    row.max = row.z_min = stats_[0];
+    row.shift = row.log_p_min = stats_[1];
+    return row;
+  }
+
+  // keys(i), weights(i): of entry i of the support.
+  template <typename Real, class Keys, class Weights>
+  void store(const entmax::Threshold<Real>& row, int64_t support, Keys keys, Weights weights) {
+    const bool from_max = e_ <= entmax::kLambdaForm;
+    stats_[0] = support == 0 ? 0.0f : static_cast<float>(from_max ? row.max : row.z_min);
+    stats_[1] = support == 0 ? 0.0f : static_cast<float>(from_max ? row.shift : row.log_p_min);
+    stats_[2] = static_cast<float>(support);
+    const int64_t n = support <= capacity_ ? support : 0;
+    for (int64_t i = 0; i < n; i++) {
+      if (index_bytes_ == 2) {
+        reinterpret_cast<uint16_t*>(index_)[i] = static_cast<uint16_t>(keys(i));
+      } else {
+        reinterpret_cast<uint32_t*>(index_)[i] = static_cast<uint32_t>(keys(i));
+      }
+      weight_[i] = static_cast<float>(weights(i));
+    }
+    std::fill(index_ + n * index_bytes_, index_ + capacity_ * index_bytes_, 0);
+    std::fill(weight_ + n, weight_ + capacity_, 0.0f);
+  }
+
+ private:
+  int64_t capacity_, index_bytes_;
+  double e_;
+  float* stats_;
+  char* index_;
+  float* weight_;
+};
+
+}  // namespace hedgerow::kernels

@@ -1,0 +1,244 @@
+// A tile of scores: a few query rows of one head against all the keys they see, in L2, with running
+// maxima per lane. Include after hwy/foreach_target.h.
+#include <algorithm>
+#include <cstdint>
+
+#include "hwy/highway.h"
+
+#if defined(HEDGEROW_KERNELS_ENTMAX_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HEDGEROW_KERNELS_ENTMAX_ATTENTION_TILE_INL_H_
+#undef HEDGEROW_KERNELS_ENTMAX_ATTENTION_TILE_INL_H_
+#else
+#define HEDGEROW_KERNELS_ENTMAX_ATTENTION_TILE_INL_H_
+#endif
+
+#include "kernels/entmax/attention_internal.h"
+#include "kernels/softmax/softmax_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hedgerow::kernels {
+namespace HWY_NAMESPACE {
+
+// One register tile of C = A B; highest[row][panel width] takes the maxima of C's panels.
+template <int MR>
+HWY_NOINLINE HWY_MAYBE_UNUSED static void highest_tile(int64_t depth, const float* HWY_RESTRICT a,
+                                                       int64_t a_row, const float* HWY_RESTRICT b,
+                                                       float* HWY_RESTRICT c, int64_t c_row,
+                                                       float* HWY_RESTRICT highest) {
+  const FloatTag d;
+  const int64_t lanes = float_lanes(), pw = panel_width();
+  multiply_tile<MR, kTileVecs>(
+      depth, a, a_row, 1, b, pw, [=](int, int) HEDGEROW_FUNCTOR { return hn::Zero(d); },
+      [=](int r, int j, FloatVec x) HEDGEROW_FUNCTOR {
+        hn::StoreU(x, d, c + r * c_row + j * lanes);
+        float* top = highest + r * pw + j * lanes;
+        hn::StoreU(hn::Max(hn::LoadU(d, top), x), d, top);
+      });
+}
+
+// Keys and values of one key/value head as the kernels read them; packed as far as asked for.
+class PackedHead {
+ public:
+  PackedHead(const EntmaxAttentionParams& p, PackedScratch& scratch)
+      : p_(p), scratch_(scratch), value_stride_(round_up(p.value_width, float_lanes())) {}
+
+  void select(int64_t b, int64_t kv_head) {
+    if (scratch_.batch == b && scratch_.kv_head == kv_head) return;
+    scratch_.batch = b;
+    scratch_.kv_head = kv_head;
+    scratch_.keys_done = 0;
+    scratch_.bad_values.clear();
+  }
+
+  // Makes keys [0, end) and their values ready.
+  void pack(int64_t end) {
+    const int64_t pw = panel_width();
+    reserve(scratch_.keys, round_up(p_.keys, pw) * p_.width);
+    reserve(scratch_.values, p_.keys * value_stride_);
+    const int64_t begin = scratch_.keys_done;
+    end = std::min(p_.keys, round_up(end, pw));
+    if (begin >= end) return;
+    pack_panels(p_.dtype, p_.k, scratch_.batch, scratch_.kv_head, begin, end, p_.width,
+                scratch_.keys.data(), reserve(scratch_.staging, pw * p_.width));
+    for (int64_t s = begin; s < end; s++) {
+      float* row = scratch_.values.data() + s * value_stride_;
+      load_row(p_.dtype, row_pointer(p_.dtype, p_.v, scratch_.batch, scratch_.kv_head, s),
+               p_.value_width, value_stride_, 1.0f, row);
+      if (all_finite(row, p_.value_width)) continue;
+      std::fill(row, row + value_stride_, 0.0f);
+      scratch_.bad_values.push_back(s);
+    }
+    scratch_.keys_done = end;
+  }
+
+  const float* key_panel(int64_t s) const { return scratch_.keys.data() + s * p_.width; }
+  const float* value(int64_t s) const { return scratch_.values.data() + s * value_stride_; }
+  int64_t value_stride() const { return value_stride_; }
+  // Keys whose values are not finite and lie here as zeros.
+  const std::vector<int64_t>& bad_values() const { return scratch_.bad_values; }
+
+ private:
+  const EntmaxAttentionParams& p_;
+  PackedScratch& scratch_;
+  int64_t value_stride_;
+};
+
+// Scores of up to kRowTile rows of head (b, h) against the head's packed keys.
+class ScoreTile {
+ public:
+  ScoreTile(const EntmaxAttentionParams& p, TileScratch& scratch)
+      : p_(p), lanes_(float_lanes()), stride_(round_up(p.keys, panel_width()) + 16) {
+    q_ = reserve(scratch.q, kRowTile * p.width);
+    scores_ = reserve(scratch.scores, kRowTile * stride_);
+    highest_ = reserve(scratch.highest, kRowTile * panel_width());
+    bias_ = reserve(scratch.bias, stride_);
+  }
+
+  // Rows t[0 .. rows), ascending. Every score that the row may not see becomes -inf.
+  void compute(const PackedHead& head, int64_t b, int64_t h, const int64_t* t, int64_t rows) {
+    const int64_t pw = panel_width(), end = causal_keys(p_, t[rows - 1]);
+    for (int64_t r = 0; r < rows; r++) {
+      visible_[r] = causal_keys(p_, t[r]);
+      load_row(p_.dtype, row_pointer(p_.dtype, p_.q, b, h, t[r]), p_.width, p_.width,
+               static_cast<float>(p_.scale), q_ + r * p_.width);
+    }
+    std::fill(highest_, highest_ + rows * pw, -kInfinity);
+    // panels that every row sees whole
+    const int64_t full = p_.mask.kind == MaskKind::kNone ? visible_[0] / pw * pw : 0;
+    for (int64_t s = 0; s < full; s += pw) {
+      for_row_tiles(rows, [&](auto mr, int64_t r) HEDGEROW_FUNCTOR {
+        highest_tile<decltype(mr)::value>(p_.width, q_ + r * p_.width, p_.width, head.key_panel(s),
+                                          scores_ + r * stride_ + s, stride_, highest_ + r * pw);
+      });
+    }
+    for (int64_t s = full; s < end; s += pw) {
+      const int64_t first = first_row_seeing(s, rows);
+      gemm(rows - first, kTileVecs, p_.width, q_ + first * p_.width, p_.width, 1, head.key_panel(s),
+           pw, scores_ + first * stride_ + s, stride_, false);
+    }
+    for (int64_t r = 0; r < rows; r++) exclude(b, h, t[r], r, full);
+  }
+
+  int64_t visible(int64_t r) const { return visible_[r]; }
+  // visible(r) as a multiple of the lanes; scores between them are -inf.
+  int64_t padded(int64_t r) const { return round_up(visible_[r], lanes_); }
+  float* scores(int64_t r) { return scores_ + r * stride_; }
+  int64_t stride() const { return stride_; }
+  // Maxima per lane, [panel width]: entries of the row, among them its largest, and -inf.
+  const float* highest(int64_t r) const { return highest_ + r * panel_width(); }
+  float max(int64_t r) const {
+    const FloatTag d;
+    FloatVec top = hn::LoadU(d, highest(r));
+    for (int j = 1; j < kTileVecs; j++) top = hn::Max(top, hn::LoadU(d, highest(r) + j * lanes_));
+    return reduce_max(top);
+  }
+
+ private:
+  int64_t first_row_seeing(int64_t s, int64_t rows) const {
+    int64_t r = 0;
+    while (r < rows && visible_[r] <= s) r++;
+    return r;
+  }
+
+  // Masks and causality of row r from key `begin` on, with the maxima.
+  void exclude(int64_t b, int64_t h, int64_t t, int64_t r, int64_t begin) {
+    const FloatTag d;
+    const int64_t n = visible_[r], pw = panel_width();
+    const bool masked = p_.mask.kind != MaskKind::kNone && n > begin;
+    if (masked) {
+      mask_row(p_.mask, b, h, t, begin, n - begin, bias_ + begin);
+      std::fill(bias_ + n, bias_ + padded(r), 0.0f);
+    }
+    for (int64_t s = begin; s < n; s += lanes_) {
+      FloatVec x = hn::LoadU(d, scores(r) + s);
+      if (masked) x = add_bias(x, hn::LoadU(d, bias_ + s));
+      if (s + lanes_ > n) x = hn::IfThenElse(hn::FirstN(d, n - s), x, hn::Set(d, -kInfinity));
+      hn::StoreU(x, d, scores(r) + s);
+      float* top = highest_ + r * pw + s % pw;
+      hn::StoreU(hn::Max(hn::LoadU(d, top), x), d, top);
+    }
+  }
+
+  const EntmaxAttentionParams& p_;
+  int64_t lanes_, stride_;
+  float *q_, *scores_, *highest_, *bias_;
+  int64_t visible_[kRowTile];
+};
+
+// Keys s of scores[0 .. n) above the threshold, ascending, to keys; returns their number. n is a
+// multiple of the lanes; `bits` has room for a bit per key.
+HWY_INLINE int64_t select_keys(const float* HWY_RESTRICT scores, int64_t n, float threshold,
+                               uint64_t* HWY_RESTRICT bits, int32_t* HWY_RESTRICT keys) {
+  const FloatTag d;
+  const int64_t lanes = float_lanes();
+  const FloatVec least = hn::Set(d, threshold);
+  int64_t count = 0;
+  if (lanes < 8) {  // fewer than a byte of bits per vector
+    for (int64_t s = 0; s < n; s++) {
+      keys[count] = static_cast<int32_t>(s);
+      count += scores[s] > threshold;
+    }
+    return count;
+  }
+  const int64_t words = divide_up(n, 64);
+  bits[words - 1] = 0;
+  uint8_t* bytes = reinterpret_cast<uint8_t*>(bits);
+  for (int64_t s = 0; s < n; s += lanes) {
+    hn::StoreMaskBits(d, hn::Gt(hn::LoadU(d, scores + s), least), bytes + s / 8);
+  }
+  for (int64_t i = 0; i < words; i++) {
+    for (uint64_t word = bits[i]; word != 0; word &= word - 1) {
+      keys[count++] = static_cast<int32_t>(i * 64 + __builtin_ctzll(word));
+    }
+  }
+  return count;
+}
+
+HWY_INLINE int64_t count_positive(const float* x, int64_t n) {
+  const FloatTag d;
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i += float_lanes()) {
+    count += static_cast<int64_t>(hn::CountTrue(d, hn::Gt(hn::LoadU(d, x + i), hn::Zero(d))));
+  }
+  return count;
+}
+
+// to[0 .. vecs vectors) += sum_i w[i] rows[keys[i]].
+template <int NV>
+HWY_INLINE void add_rows(const float* HWY_RESTRICT rows, int64_t stride,
+                         const int32_t* HWY_RESTRICT keys, const float* HWY_RESTRICT w, int64_t n,
+                         float* HWY_RESTRICT to) {
+  const FloatTag d;
+  const int64_t lanes = float_lanes();
+  FloatVec a[NV], b[NV];  // two sums, for latency
+  HEDGEROW_UNROLL
+  for (int j = 0; j < NV; j++) {
+    a[j] = hn::LoadU(d, to + j * lanes);
+    b[j] = hn::Zero(d);
+  }
+  int64_t i = 0;
+  for (; i + 2 <= n; i += 2) {
+    const float* x = rows + keys[i] * stride;
+    const float* y = rows + keys[i + 1] * stride;
+    const FloatVec wx = hn::Set(d, w[i]), wy = hn::Set(d, w[i + 1]);
+    HEDGEROW_UNROLL
+    for (int j = 0; j < NV; j++) {
+      a[j] = hn::MulAdd(wx, hn::LoadU(d, x + j * lanes), a[j]);
+      b[j] = hn::MulAdd(wy, hn::LoadU(d, y + j * lanes), b[j]);
+    }
+  }
+  if (i < n) {
+    const float* x = rows + keys[i] * stride;
+    HEDGEROW_UNROLL
+    for (int j = 0; j < NV; j++) {
+      a[j] = hn::MulAdd(hn::Set(d, w[i]), hn::LoadU(d, x + j * lanes), a[j]);
+    }
+  }
+  HEDGEROW_UNROLL
+  for (int j = 0; j < NV; j++) hn::StoreU(hn::Add(a[j], b[j]), d, to + j * lanes);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace hedgerow::kernels
+HWY_AFTER_NAMESPACE();
+#endif  // HEDGEROW_KERNELS_ENTMAX_ATTENTION_TILE_INL_H_

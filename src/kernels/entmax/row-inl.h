@@ -81,9 +81,50 @@ HWY_INLINE FloatVec log_vec(FloatVec x, FloatVec extra) {
 }
 HWY_INLINE FloatVec log_vec(FloatVec x) { return log_vec(x, hn::Zero(FloatTag())); }
 
-// A weight p and s = p^(1-e) = -dp/dshift; both 0 off the support.
+// Of one entry, up to a constant of the row: p, s = p^(1-e) and v = p^(1-2e); 0 off the support.
 struct Weights {
-  FloatVec p, s;
+  FloatVec p, s, v;
+};
+
+// Sums of Weights over a list.
+struct Sums {
+  double p = 0, s = 0, v = 0;
+};
+
+// Where the search for the threshold stands, per form. gap: log(sum p), or sum p - 1 for the forms
+// without logarithms. fast(): the closed form for a support that does not change (alpha = 2, 1.5),
+// or Halley's step on log(sum p). newton(): the step on (sum p)^e, a convex function, which does
+// not pass the root to the right.
+struct SparsemaxPosition {
+  SparsemaxPosition(const Sums& sums, double, double, double) : gap(sums.p - 1), s(sums.s) {}
+  double newton() const { return gap / s; }
+  double fast() const { return gap / s; }
+  double gap, s;
+};
+struct RootPosition {
+  RootPosition(const Sums& sums, double, double, double) : gap(sums.p - 1), sums(sums) {}
+  double newton() const { return 2 * (sums.p - std::sqrt(sums.p)) / sums.s; }
+  double fast() const {  // sum (t - x)^2 = 1 with x = e * step
+    const double square = sums.s * sums.s - sums.v * gap;
+    return square < 0 ? newton() : 2 * gap / (sums.s + std::sqrt(square));
+  }
+  double gap;
+  Sums sums;
+};
+// p, s and v of the sums lack q^(1/e), q^(1/e - 1) and q^(1/e - 2).
+struct CurvePosition {
+  CurvePosition(const Sums& sums, double e, double shift, double share) : e(e) {
+    const double q = 1 - e * shift, inv_p = 1 / sums.p;
+    gap = std::log1p(-e * shift) / e + std::log(sums.p * share);
+    slope = sums.s * inv_p / q;
+    curve = (1 - e) * sums.v * inv_p / (q * q) - slope * slope;
+  }
+  double newton() const { return -std::expm1(-e * gap) / (e * slope); }
+  double fast() const {
+    const double below = 2 * slope * slope - gap * curve;
+    return below > 0 ? 2 * gap * slope / below : newton();
+  }
+  double e, gap, slope, curve;  // minus the derivative of gap, its second derivative
 };
 
 // t = e d + q of the two forms without logarithms.
@@ -107,13 +148,14 @@ class Linear {
 // alpha = 2.
 class SparsemaxForm {
  public:
-  static constexpr bool kCheap = true;
+  using Position = SparsemaxPosition;
+  static constexpr bool kCheap = true, kCurved = false;
   SparsemaxForm(float e, double shift) : t_(e, shift) {}
   HWY_INLINE FloatVec weight(FloatVec x) const { return hn::Max(t_(x), hn::Zero(FloatTag())); }
   HWY_INLINE Weights weights(FloatVec x) const {
     const FloatTag d;
     const FloatVec p = weight(x);
-    return {p, hn::IfThenElseZero(hn::Gt(p, hn::Zero(d)), hn::Set(d, 1.0f))};
+    return {p, hn::IfThenElseZero(hn::Gt(p, hn::Zero(d)), hn::Set(d, 1.0f)), hn::Zero(d)};
   }
 
  private:
@@ -123,15 +165,17 @@ class SparsemaxForm {
 // alpha = 1.5.
 class RootForm {
  public:
-  static constexpr bool kCheap = true;
+  using Position = RootPosition;
+  static constexpr bool kCheap = true, kCurved = true;
   RootForm(float e, double shift) : t_(e, shift) {}
   HWY_INLINE FloatVec weight(FloatVec x) const {
     const FloatVec s = hn::Max(t_(x), hn::Zero(FloatTag()));
     return hn::Mul(s, s);
   }
   HWY_INLINE Weights weights(FloatVec x) const {
-    const FloatVec s = hn::Max(t_(x), hn::Zero(FloatTag()));
-    return {hn::Mul(s, s), s};
+    const FloatTag d;
+    const FloatVec s = hn::Max(t_(x), hn::Zero(d));
+    return {hn::Mul(s, s), s, hn::IfThenElseZero(hn::Gt(s, hn::Zero(d)), hn::Set(d, 1.0f))};
   }
 
  private:
@@ -142,17 +186,20 @@ class RootForm {
 // p / M = (1 + y)^(1/e), so that the entries that matter most have the smallest logarithms.
 class Relative {
  public:
+  using Position = CurvePosition;
   Relative(float e, double shift) {
     const FloatTag d;
-    const double q = 1.0 - static_cast<double>(e) * shift, slope = e / q;
-    p_scale = std::exp(std::log1p(-static_cast<double>(e) * shift) / e);
-    s_scale = p_scale / q;
+    const double slope = e / (1.0 - static_cast<double>(e) * shift);
     high_ = hn::Set(d, static_cast<float>(slope));
     low_ = hn::Set(d, static_cast<float>(slope - static_cast<float>(slope)));
     inv_e_ = hn::Set(d, 1.0f / e);
-    scale_ = hn::Set(d, static_cast<float>(p_scale));
+    scale_ = hn::Set(d, 1.0f);
   }
-  double p_scale, s_scale;  // of the sums of weights()
+  // M, without which weight() gives p / M.
+  void set_scale(float e, double shift) {
+    scale_ = hn::Set(FloatTag(),
+                     static_cast<float>(std::exp(std::log1p(-static_cast<double>(e) * shift) / e)));
+  }
 
  protected:
   HWY_INLINE FloatVec add_y(FloatVec x, FloatVec to) const {
@@ -164,7 +211,7 @@ class Relative {
 // e in [1/4, 1).
 class PowerForm : public Relative {
  public:
-  static constexpr bool kCheap = false;
+  static constexpr bool kCheap = false, kCurved = true;
   PowerForm(float e, double shift) : Relative(e, shift) {}
   HWY_INLINE FloatVec weight(FloatVec x) const { return hn::Mul(weights(x).p, scale_); }
   HWY_INLINE Weights weights(FloatVec x) const {
@@ -173,7 +220,8 @@ class PowerForm : public Relative {
     const auto inside = hn::Gt(u, tiny);
     const FloatVec t = hn::Max(u, tiny);
     const FloatVec p = hn::IfThenElseZero(inside, exp_vec(hn::Mul(log_vec(t), inv_e_)));
-    return {p, hn::Div(p, t)};
+    const FloatVec s = hn::Div(p, t);
+    return {p, s, hn::Div(s, t)};
   }
   HWY_INLINE bool any(FloatVec x) const {
     const FloatTag d;
@@ -187,8 +235,8 @@ class PowerForm : public Relative {
 // e in (0, 1/4).
 class LogForm : public Relative {
  public:
-  static constexpr bool kCheap = false;
-  LogForm(float e, double shift) : Relative(e, shift), lowest_(hn::Set(FloatTag(), lowest(e))) {}
+  static constexpr bool kCheap = false, kCurved = true;
+  LogForm(float e, double shift) : Relative(e, shift) {}
   HWY_INLINE FloatVec weight(FloatVec x) const { return hn::Mul(weights(x).p, scale_); }
   HWY_INLINE Weights weights(FloatVec x) const {
     const FloatTag d;
@@ -199,104 +247,92 @@ class LogForm : public Relative {
     const FloatVec inverse = hn::Div(one, u);
     const FloatVec rest = hn::Mul(hn::Sub(y, hn::Sub(u, one)), inverse);
     const FloatVec p = hn::IfThenElseZero(inside, exp_vec(hn::Mul(log_vec(u, rest), inv_e_)));
-    return {p, hn::Mul(p, inverse)};
+    const FloatVec s = hn::Mul(p, inverse);
+    return {p, s, hn::Mul(s, inverse)};
   }
   HWY_INLINE bool any(FloatVec x) const {
     const FloatTag d;
-    return !hn::AllFalse(d, hn::Gt(x, lowest_));
+    return !hn::AllFalse(d, hn::Gt(add_y(x, hn::Zero(d)), hn::Set(d, -1.0f)));
   }
-  // d of any supported entry is larger: p <= exp(d).
-  static float lowest(float e) { return std::max(-1.000002f / e, -105.0f); }
-
- private:
-  FloatVec lowest_;
 };
 
-// sum p, sum s and the size of the support over a list.
-struct Sums {
-  double p = 0, s = 0, count = 0;
-};
-
-// Over list[0 .. n), n a multiple of float_lanes(). Float sums of at most 16 vectors in four
-// chains, the rest in double: equal terms would drift in longer float sums.
+// Over every stride-th vector of list[0 .. n), n a multiple of float_lanes(). Float sums of at most
+// 16 vectors in four chains, the rest in double: equal terms would drift in longer float sums.
 template <class Form>
-HWY_INLINE Sums sum_weights(const float* HWY_RESTRICT list, int64_t n, const Form& form) {
+HWY_INLINE Sums sum_weights(const float* HWY_RESTRICT list, int64_t n, const Form& form,
+                            int64_t stride = 1) {
   const FloatTag d;
-  const int64_t lanes = float_lanes();
-  const FloatVec zero = hn::Zero(d), one = hn::Set(d, 1.0f);
+  const int64_t step = stride * float_lanes();
+  const FloatVec zero = hn::Zero(d);
   Sums sums;
   for (int64_t i = 0; i < n;) {
-    FloatVec p[4] = {zero, zero, zero, zero}, s[4] = {zero, zero, zero, zero}, count = zero;
-    const int64_t end = HWY_MIN(n, i + 16 * lanes);
-    for (; i + 4 * lanes <= end; i += 4 * lanes) {
+    FloatVec p[4] = {zero, zero, zero, zero}, s[4] = {zero, zero, zero, zero};
+    FloatVec v[4] = {zero, zero, zero, zero};
+    const int64_t end = HWY_MIN(n, i + 16 * step);
+    for (; i + 3 * step < end; i += 4 * step) {
 #pragma GCC unroll 4
       for (int j = 0; j < 4; j++) {
-        const Weights w = form.weights(hn::LoadU(d, list + i + j * lanes));
+        const Weights w = form.weights(hn::LoadU(d, list + i + j * step));
         p[j] = hn::Add(p[j], w.p);
         s[j] = hn::Add(s[j], w.s);
-        if (Form::kCheap) count = hn::Add(count, hn::IfThenElseZero(hn::Gt(w.s, zero), one));
+        v[j] = hn::Add(v[j], w.v);
       }
     }
-    for (; i < end; i += lanes) {
+    for (; i < end; i += step) {
       const Weights w = form.weights(hn::LoadU(d, list + i));
       p[0] = hn::Add(p[0], w.p);
       s[0] = hn::Add(s[0], w.s);
-      if (Form::kCheap) count = hn::Add(count, hn::IfThenElseZero(hn::Gt(w.s, zero), one));
+      v[0] = hn::Add(v[0], w.v);
     }
     sums.p += reduce_sum(hn::Add(hn::Add(p[0], p[1]), hn::Add(p[2], p[3])));
     sums.s += reduce_sum(hn::Add(hn::Add(s[0], s[1]), hn::Add(s[2], s[3])));
-    if (Form::kCheap) sums.count += reduce_sum(count);
-  }
-  if constexpr (!Form::kCheap) {
-    sums.p *= form.p_scale;
-    sums.s *= form.s_scale;
+    if (Form::kCurved) sums.v += reduce_sum(hn::Add(hn::Add(v[0], v[1]), hn::Add(v[2], v[3])));
   }
   return sums;
 }
 
-// Newton's step of the threshold on (sum p)^e, a convex function: from the left of the root it does
-// not pass it.
-HWY_INLINE double newton_step(const Sums& sums, double e) {
-  if (e == 1) return (sums.p - 1) / sums.s;
-  if (e == 0.5) return 2 * (sums.p - std::sqrt(sums.p)) / sums.s;
-  return -std::expm1(-e * std::log(sums.p)) / e * sums.p / sums.s;
-}
-
-// The step to the root for a support that does not change, where that has a closed form.
-HWY_INLINE double threshold_step(const Sums& sums, double e) {
-  if (e == 0.5) {  // sum (t - x)^2 = 1 with x = e * step
-    const double gap = sums.p - 1, square = sums.s * sums.s - sums.count * gap;
-    if (square >= 0) return 2 * gap / (sums.s + std::sqrt(square));
-  }
-  return newton_step(sums, e);
+// The position at `shift` of a list of which every stride-th vector is looked at.
+template <class Form>
+HWY_INLINE typename Form::Position look(const float* HWY_RESTRICT list, int64_t n, float e,
+                                        double shift, int64_t stride = 1) {
+  return {sum_weights(list, n, Form(e, shift), stride), e, shift, static_cast<double>(stride)};
 }
 
 // A shift at or left of that of any row that contains the list, whose largest entry is 0.
 template <class Form>
 HWY_INLINE double lower_bound(const float* HWY_RESTRICT list, int64_t n, float e) {
-  double shift = 0;
-  for (int step = 0; step < 3; step++) {
-    const double move = newton_step(sum_weights(list, n, Form(e, shift)), e);
-    shift = std::max(0.0, shift + move);
-    if (std::fabs(move) < 1e-3) break;
-  }
-  return shift;
+  const double shift = look<Form>(list, n, e, 0).fast();
+  return std::max(0.0, shift + look<Form>(list, n, e, shift).newton());
 }
 
-// shift of a list of n entries (padded with -inf to whole vectors) whose largest is 0, from a start
-// that may be any lower bound.
+// Gap from which one more step reaches the root to 1e-7. Halley's error is about e^2 gap^3 / 10;
+// entries that leave the support within the step add at most n (e gap)^(1/e).
+HWY_INLINE double last_gap(double e, int64_t n) {
+  const double log_n = 0.6931472 * (std::ilogb(n) + 1);
+  return std::max(3e-7, std::min({0.05, 0.004 / e, std::exp(-e * (16.1 + log_n)) / e}));
+}
+
+// shift of a list of n entries (filled up with -inf to whole vectors) whose largest is 0, from a
+// start at any lower bound.
 template <class Form>
 HWY_INLINE double solve_list(const float* HWY_RESTRICT list, int64_t n, float e, double start) {
-  // Newton's next error is far below the square of this one where weights are smooth in the
-  // threshold; where they are not (e near 1), entries leave the support within a step.
-  const double tolerance = e < 0.5f ? 1e-5 : 3e-7;
-  double low = 0, high = -std::expm1(-e * std::log(static_cast<double>(n))) / e + 1e-9;
+  const double last = last_gap(e, n);
+  // shift = (1 - p_max^e) / e with p_max >= 1 / n
+  double low = 0, high = std::min((1 - 1e-9) / e, 0.6931472 * (std::ilogb(n) + 1));
   double shift = start;
+  constexpr int64_t kSample = 8;  // a long list is first solved for every kSample-th vector
+  if (Form::kCurved && n >= 4 * kSample * float_lanes()) {
+    for (int step = 0; step < 2; step++) {
+      const double next = shift + look<Form>(list, n, e, shift, kSample).fast();
+      if (next > start && next < high) shift = next;
+    }
+  }
   for (int step = 0; step < kMaxSteps; step++) {
-    const Sums sums = sum_weights(list, n, Form(e, shift));
-    (sums.p >= 1 ? low : high) = shift;
-    double next = shift + threshold_step(sums, e);
-    if (std::fabs(sums.p - 1) <= tolerance) return next;
+    const auto at = look<Form>(list, n, e, shift);
+    (at.gap >= 0 ? low : high) = shift;
+    double next = shift + at.fast();
+    if (std::fabs(at.gap) <= last) return next;
+    if (!(next > low && next < high)) next = shift + at.newton();
     if (!(next > low && next < high)) next = 0.5 * (low + high);
     if (next == shift) break;
     shift = next;

@@ -1,5 +1,7 @@
-// One row of the backward. Vector code for alpha in [1, 2], double arithmetic above.
+// One row of the backward: vector code for alpha in [1, 2], double arithmetic above.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/entmax/rows_backward.cc"
@@ -129,15 +131,35 @@ class LongSum {
   int count_ = 0;
 };
 
-}  // namespace
+// Positions of the support, if at most `most` entries; else the row counts as dense, -1. `list` has
+// room for `most` entries and 2 vectors.
+HWY_INLINE int64_t support_list(const float* HWY_RESTRICT p, int64_t n, int64_t most,
+                                int32_t* HWY_RESTRICT list) {
+  const FloatTag d;
+  const hn::RebindToSigned<FloatTag> di;
+  const int64_t lanes = float_lanes();
+  const FloatVec zero = hn::Zero(d);
+  auto index = hn::Iota(di, 0);
+  const auto step = hn::Set(di, static_cast<int32_t>(lanes));
+  int64_t count = 0;
+  for (int64_t i = 0; i < n; i += lanes) {
+    const FloatVec v = i + lanes <= n ? hn::LoadU(d, p + i) : load_tail(p + i, n - i, 0.0f);
+    const auto keep = hn::RebindMask(di, hn::Gt(v, zero));
+    hn::StoreU(hn::Compress(index, keep), di, list + count);
+    index = hn::Add(index, step);
+    count += static_cast<int64_t>(hn::CountTrue(di, keep));
+    if (count > most) return -1;
+  }
+  return count;
+}
 
-double backward_row_vector(const float* HWY_RESTRICT p, const float* HWY_RESTRICT g, int64_t n,
-                           double alpha, float* HWY_RESTRICT dx, bool want_alpha,
-                           RowScratch& scratch) {
+// The row itself; r of alpha_term only where wanted.
+double dense_row(const float* HWY_RESTRICT p, const float* HWY_RESTRICT g, int64_t n, float e,
+                 float* HWY_RESTRICT dx, bool want_alpha, RowScratch& scratch) {
   const FloatTag d;
   const int64_t lanes = float_lanes();
   const FloatVec zero = hn::Zero(d);
-  const Terms terms(static_cast<float>(alpha - 1));
+  const Terms terms(e);
   Largest largest;
   for_pairs(p, g, n,
             [&](int64_t, FloatVec pv, FloatVec gv) HEDGEROW_ROW_FUNCTOR { largest.add(pv, gv); });
@@ -147,13 +169,10 @@ double backward_row_vector(const float* HWY_RESTRICT p, const float* HWY_RESTRIC
 
   LongSum share, moment;  // of s and s (g - g_top)
   for_pairs(p, g, n, [&](int64_t i, FloatVec pv, FloatVec gv) HEDGEROW_ROW_FUNCTOR {
-    const auto inside = hn::Gt(pv, zero);
-    FloatVec s = zero, r = zero;
-    if (!hn::AllFalse(d, inside)) {
-      s = want_alpha ? terms.s_and_r(pv, r) : terms.s(pv);
-      share.add(s);
-      moment.add(hn::Mul(s, hn::IfThenElseZero(inside, hn::Sub(gv, top))));
-    }
+    FloatVec r = zero;
+    const FloatVec s = want_alpha ? terms.s_and_r(pv, r) : terms.s(pv);
+    share.add(s);
+    moment.add(hn::Mul(s, hn::IfThenElseZero(hn::Gt(pv, zero), hn::Sub(gv, top))));
     hn::StoreU(s, d, s_list + i);
     if (want_alpha) hn::StoreU(r, d, r_list + i);
   });
@@ -176,19 +195,9 @@ double backward_row_vector(const float* HWY_RESTRICT p, const float* HWY_RESTRIC
   return dalpha.total();
 }
 
-}  // namespace HWY_NAMESPACE
-}  // namespace hedgerow::kernels::entmax
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace hedgerow::kernels::entmax {
-HWY_EXPORT(backward_row_vector);
-
-double backward_row(const float* p, const float* g, int64_t n, double alpha, float* dx,
-                    bool want_alpha, RowScratch& scratch) {
-  if (alpha - 1 <= kLambdaForm) {
-    return HWY_DYNAMIC_DISPATCH(backward_row_vector)(p, g, n, alpha, dx, want_alpha, scratch);
-  }
+// alpha > 2: double arithmetic.
+double wide_row(const float* p, const float* g, int64_t n, double alpha, float* dx,
+                RowScratch& scratch) {
   scratch.p.assign(p, p + n);
   scratch.grad.assign(g, g + n);
   scratch.dz.resize(n);
@@ -199,6 +208,51 @@ double backward_row(const float* p, const float* g, int64_t n, double alpha, flo
     dx[i] = static_cast<float>(std::clamp(scratch.dz[i], -kLimit, kLimit));
   }
   return dalpha;
+}
+
+double any_row(const float* p, const float* g, int64_t n, double alpha, float* dx, bool want_alpha,
+               RowScratch& scratch) {
+  if (alpha - 1 > kLambdaForm) return wide_row(p, g, n, alpha, dx, scratch);
+  return dense_row(p, g, n, static_cast<float>(alpha - 1), dx, want_alpha, scratch);
+}
+
+}  // namespace
+
+double backward_row_vector(const float* HWY_RESTRICT p, const float* HWY_RESTRICT g, int64_t n,
+                           double alpha, float* HWY_RESTRICT dx, bool want_alpha,
+                           RowScratch& scratch) {
+  // A support of less than a quarter of the row is packed first.
+  if (alpha == 1 || n < 32 || n > std::numeric_limits<int32_t>::max()) {
+    return any_row(p, g, n, alpha, dx, want_alpha, scratch);
+  }
+  const int64_t most = n / 4;
+  int32_t* list = reserve(scratch.support, most + 2 * float_lanes());
+  const int64_t size = support_list(p, n, most, list);
+  if (size < 0) return any_row(p, g, n, alpha, dx, want_alpha, scratch);
+  float* packed = reserve(scratch.packed, 3 * most);
+  float *pp = packed, *pg = packed + most, *pdx = packed + 2 * most;
+  for (int64_t i = 0; i < size; i++) {
+    pp[i] = p[list[i]];
+    pg[i] = g[list[i]];
+  }
+  const double dalpha = any_row(pp, pg, size, alpha, dx ? pdx : nullptr, want_alpha, scratch);
+  if (dx == nullptr) return dalpha;
+  std::fill(dx, dx + n, 0.0f);
+  for (int64_t i = 0; i < size; i++) dx[list[i]] = pdx[i];
+  return dalpha;
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace hedgerow::kernels::entmax
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hedgerow::kernels::entmax {
+HWY_EXPORT(backward_row_vector);
+
+double backward_row(const float* p, const float* g, int64_t n, double alpha, float* dx,
+                    bool want_alpha, RowScratch& scratch) {
+  return HWY_DYNAMIC_DISPATCH(backward_row_vector)(p, g, n, alpha, dx, want_alpha, scratch);
 }
 
 }  // namespace hedgerow::kernels::entmax

@@ -1,4 +1,4 @@
-// One row of the forward for alpha in [1, 2].
+// One row of the forward.
 #include <cmath>
 
 #undef HWY_TARGET_INCLUDE
@@ -52,8 +52,9 @@ HWY_INLINE float row_maxima(const float* HWY_RESTRICT z, int64_t n, float* HWY_R
   return reduce_max(hn::Max(m0, m1));
 }
 
-// list = the entries of z - max above `bound`, filled up with -inf to whole vectors; their number,
-// filling included. list has room for n + 2 vectors.
+// list = the entries of z - max above `bound`, or kRaw: those of z; filled up with -inf to whole
+// vectors. Their number. list has room for n entries and 2 vectors.
+template <bool kRaw = false>
 HWY_INLINE int64_t select(const float* HWY_RESTRICT z, int64_t n, float max, float bound,
                           float* HWY_RESTRICT list) {
   const FloatTag d;
@@ -62,11 +63,15 @@ HWY_INLINE int64_t select(const float* HWY_RESTRICT z, int64_t n, float max, flo
   for_vectors(z, n, [&](int64_t, FloatVec v) HEDGEROW_ROW_FUNCTOR {
     const FloatVec x = hn::Sub(v, top);
     const auto keep = hn::Gt(x, low);
-    hn::StoreU(hn::Compress(x, keep), d, list + count);
+    hn::StoreU(hn::Compress(kRaw ? v : x, keep), d, list + count);
     count += static_cast<int64_t>(hn::CountTrue(d, keep));
   });
   hn::StoreU(hn::Set(d, kLowest), d, list + count);
-  return (count + float_lanes() - 1) / float_lanes() * float_lanes();
+  return count;
+}
+
+HWY_INLINE int64_t whole_vectors(int64_t n) {
+  return (n + float_lanes() - 1) / float_lanes() * float_lanes();
 }
 
 template <class Form>
@@ -99,17 +104,43 @@ HWY_INLINE double sparse_row(const float* HWY_RESTRICT z, int64_t n, float max, 
   const FloatTag d;
   const int64_t lanes = float_lanes(), num_maxima = kMaxima * lanes;
   double start = 0;
-  if (n > num_maxima) {
+  if (n > num_maxima && e >= kPowerForm) {
     for (int64_t i = 0; i < num_maxima; i += lanes) {
       hn::Store(hn::Sub(hn::Load(d, maxima + i), hn::Set(d, max)), d, maxima + i);
     }
     start = lower_bound<Form>(maxima, num_maxima, e);
   }
-  // supported: d > shift - 1/e; a little less, for rounding
-  const int64_t size = select(z, n, max, static_cast<float>(start - 1.000002 / e), list);
+  // supported: d > shift - 1/e; a little less, for rounding. p <= exp(d) is 0 below -105.
+  const float bound = std::max(static_cast<float>(start - 1.000002 / e), -105.0f);
+  const int64_t size = whole_vectors(select(z, n, max, bound, list));
   const double shift = solve_list<Form>(list, size, e, start);
-  store_weights(z, n, max, Form(e, shift), p);
+  Form form(e, shift);
+  if constexpr (!Form::kCheap) form.set_scale(e, shift);
+  store_weights(z, n, max, form, p);
   return shift;
+}
+
+// alpha > 2: double arithmetic on the candidates.
+HWY_INLINE Threshold<double> wide_row(const float* HWY_RESTRICT z, int64_t n, float max,
+                                      double alpha, float* HWY_RESTRICT list, float* HWY_RESTRICT p,
+                                      RowScratch& scratch) {
+  const FloatTag d;
+  const int64_t lanes = float_lanes();
+  const double e = alpha - 1;
+  const float bound = static_cast<float>(-1.000002 / e);
+  const int64_t size = select<true>(z, n, max, bound, list);
+  scratch.values.assign(list, list + size);
+  const Threshold<double> row = solve(scratch.values.data(), size, e, scratch.sorted);
+  const FloatVec low = hn::Set(d, static_cast<float>(row.z_min));  // an entry: exact
+  for_vectors(z, n, [&](int64_t i, FloatVec v) HEDGEROW_ROW_FUNCTOR {
+    const int64_t count = HWY_MIN(lanes, n - i);
+    if (hn::AllFalse(d, hn::Ge(v, low))) {
+      if (count == lanes) return hn::StoreU(hn::Zero(d), d, p + i);
+      return store_tail(hn::Zero(d), p + i, count);
+    }
+    for (int64_t j = i; j < i + count; j++) p[j] = static_cast<float>(row.weight(z[j]));
+  });
+  return row;
 }
 
 // alpha = 1. Returns log(sum exp(z - max)).
@@ -157,7 +188,7 @@ Threshold<double> forward_row_vector(const float* z, int64_t n, double alpha, fl
                                      RowScratch& scratch) {
   HWY_ALIGN float maxima[kMaxima * HWY_LANES(float)];
   const float e = static_cast<float>(alpha - 1);
-  Threshold<double> row{e};
+  Threshold<double> row{alpha - 1 > kLambdaForm ? alpha - 1 : e};
   const float max = row_maxima(z, n, maxima);
   row.max = max;
   if (max == kLowest) {
@@ -166,6 +197,7 @@ Threshold<double> forward_row_vector(const float* z, int64_t n, double alpha, fl
   }
   if (max == -kLowest) return forward_row_double(z, n, alpha, p, scratch);
   float* list = reserve(scratch.list, n + 2 * float_lanes());
+  if (alpha - 1 > kLambdaForm) return wide_row(z, n, max, alpha, list, p, scratch);
   if (e == 0) {
     row.shift = softmax_row(z, n, max, p);
   } else if (e == 1) {
@@ -175,9 +207,7 @@ Threshold<double> forward_row_vector(const float* z, int64_t n, double alpha, fl
   } else if (e >= kPowerForm) {
     row.shift = sparse_row<PowerForm>(z, n, max, e, maxima, list, p);
   } else {
-    const int64_t size = select(z, n, max, LogForm::lowest(e), list);
-    row.shift = solve_list<LogForm>(list, size, e, 0.0);
-    store_weights(z, n, max, LogForm(e, row.shift), p);
+    row.shift = sparse_row<LogForm>(z, n, max, e, maxima, list, p);
   }
   return row;
 }
@@ -192,7 +222,6 @@ HWY_EXPORT(forward_row_vector);
 
 Threshold<double> forward_row(const float* z, int64_t n, double alpha, float* p,
                               RowScratch& scratch) {
-  if (alpha - 1 > kLambdaForm) return forward_row_double(z, n, alpha, p, scratch);
   return HWY_DYNAMIC_DISPATCH(forward_row_vector)(z, n, alpha, p, scratch);
 }
 

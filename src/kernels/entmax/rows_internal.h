@@ -54,6 +54,8 @@ struct RowScratch {
   AlignedBuffer<float> in, in2, out;  // rows of a block that do not lie as the kernels want them
   AlignedBuffer<float> list;          // candidates of a row, relative to its maximum
   AlignedBuffer<float> terms;         // alpha terms of the backward
+  AlignedBuffer<int32_t> support;     // positions of a sparse row's support, and
+  AlignedBuffer<float> packed;        // what the backward needs there
   std::vector<double> values, sorted, p, grad, dz;  // rows in double
   std::vector<int64_t> order;
 };
@@ -63,7 +65,7 @@ struct RowScratch {
 Threshold<double> forward_row(const float* z, int64_t n, double alpha, float* p,
                               RowScratch& scratch);
 
-// The same in double arithmetic on the entries near the maximum.
+// The same in double arithmetic and plain loops; the largest entry may be +inf.
 Threshold<double> forward_row_double(const float* z, int64_t n, double alpha, float* p,
                                      RowScratch& scratch);
 

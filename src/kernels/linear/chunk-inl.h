@@ -133,7 +133,7 @@ HWY_INLINE const float* load_rows(DType dtype, const ConstTensor& x, int64_t b, 
 }
 
 // How the tokens of a step raise references: not, once for all of them, or each by itself.
-enum class Raise : uint8_t { kNone, kStep, kTokens };
+enum class Raise : uint8_t { kNone, kStep, kTokens, kPairs };
 
 struct Chunk {
   const float *xq_rows, *xk_rows, *v;  // inputs, where they lie or in scratch
@@ -149,7 +149,7 @@ struct Chunk {
 
   static int64_t floats(const FeatureShape& s, int64_t dv) {
     const int64_t y = s.given ? 0 : 2 * kChunk * (s.width_pad + s.dim);
-    const int64_t exact = s.exact() ? 3 * kChunk * s.padded : 0;
+    const int64_t exact = s.exact() ? (3 * kChunk + 1) * s.padded : 0;
     return y + exact + kChunk * (2 * s.padded + dv) + kChunk * (kStep + 2) + 16 * 16;
   }
 
@@ -171,6 +171,7 @@ struct Chunk {
       xq = arena.take(kChunk * s.padded);
       xk = arena.take(kChunk * s.padded);
       scale = arena.take(kChunk * s.padded);
+      top_ = arena.take(s.padded);
     }
     dv_ = dv;
   }
@@ -231,9 +232,10 @@ struct Chunk {
 
   // Relative features of n queries and keys of which each query sees the keys up to its own. Where
   // keys raise references a little, their step shares the raised ones; where a lot, it goes token
-  // by token. True if the whole chunk shares references raised by scale[0 .. padded).
+  // by token or, with `direct`, by its pairs' own exponents. `saved`: maximum has the queries'
+  // maxima. True if the whole chunk shares references raised by scale[0 .. padded).
   bool exact_pass(int64_t n, const FeatureShape& s, References& refs, const uint8_t* keep,
-                  bool saved = false) {
+                  bool saved, bool direct) {
     const int64_t width = s.padded;
     signed_exponents(n, s, yk, keep, xk);
     const bool raised = exceeds(n, s, xk, refs.ref);
@@ -246,6 +248,10 @@ struct Chunk {
     for (int64_t r = 0; r < n; r += kStep) {
       const int64_t end = std::min<int64_t>(r + kStep, n);
       raise_step(r, end, s, xk, refs.ref);
+      if (direct && raises[r / kStep] == Raise::kTokens) {
+        direct_step(r, end, s, refs, keep ? keep + r : nullptr);
+        continue;
+      }
       const bool each = raises[r / kStep] == Raise::kTokens;
       const int64_t rows = each ? 1 : end - r;
       for (int64_t i = r; i < end; i += rows) {
@@ -256,6 +262,27 @@ struct Chunk {
       }
     }
     return false;
+  }
+
+  // A step whose keys raise references a lot: its queries read the state with the references from
+  // before the step, which a later key does not move, and meet the step's own keys pair by pair.
+  // Afterwards the state is scaled once and takes all of them.
+  void direct_step(int64_t r, int64_t end, const FeatureShape& s, References& refs,
+                   const uint8_t* keep) {
+    const int64_t width = s.padded, n = end - r;
+    float *q = xq + r * width, *k = xk + r * width, shift[kStep];
+    signed_exponents(n, s, yq + r * s.width_pad, nullptr, q);
+    std::copy_n(refs.ref, width, top_);
+    for (int64_t i = 0; i < n; i++) {
+      raise_to(s, k + i * width, top_);
+      maximum[r + i] = row_maximum(s, q + i * width, top_);
+      shift[i] = -maximum[r + i];
+    }
+    relative_features(n, s, q, refs.ref, 1.0f, shift, nullptr, fq + r * width);
+    direct_pairs(n, s, q, k, maximum + r, keep, pairs + r * kStep);
+    raise_references(n, s, k, refs.ref, scale + r * width);
+    relative_features(n, s, k, refs.ref, -1.0f, nullptr, keep, fk + r * width);
+    raises[r / kStep] = Raise::kPairs;
   }
 
   // Decides how the step of rows [r, end) of x raises `ref`, and does it for a shared raise. Tokens
@@ -316,6 +343,7 @@ struct Chunk {
   }
 
   int64_t dv_;
+  float* top_ = nullptr;  // [padded]
   float *v_copy_, *xq_copy_, *xk_copy_;
   uint8_t keep_[kChunk];
 };

@@ -270,6 +270,37 @@ HWY_INLINE float row_maximum(const FeatureShape& s, const float* x, const float*
   return reduce_max(top);
 }
 
+// w[4 i + j] = sum over the features of 2^(xq_i + xk_j - maximum_i) for j <= i < n (at most 4),
+// from the exponents themselves; 0 for removed keys and everywhere else.
+HWY_NOINLINE HWY_MAYBE_UNUSED static void direct_pairs(int64_t n, const FeatureShape& s,
+                                                       const float* xq, const float* xk,
+                                                       const float* maximum, const uint8_t* keep,
+                                                       float* w) {
+  const FloatTag d;
+  std::fill(w, w + 16, 0.0f);
+  for (int64_t i = 0; i < n; i++) {
+    const FloatVec top = hn::Set(d, maximum[i]);
+    for (int64_t j = 0; j <= i; j++) {
+      if (keep != nullptr && !keep[j]) continue;
+      FloatVec sum = hn::Zero(d);
+      for (int64_t x = 0; x < s.padded; x += float_lanes()) {
+        const FloatVec q = hn::LoadU(d, xq + i * s.padded + x);
+        const FloatVec k = hn::LoadU(d, xk + j * s.padded + x);
+        sum = hn::Add(sum, bounded_exp2(hn::Sub(hn::Add(q, k), top)));
+      }
+      w[4 * i + j] = reduce_sum(sum);
+    }
+  }
+}
+
+// Raises top to row x where that is larger.
+HWY_INLINE void raise_to(const FeatureShape& s, const float* x, float* top) {
+  const FloatTag d;
+  for (int64_t i = 0; i < s.padded; i += float_lanes()) {
+    hn::StoreU(hn::Max(hn::LoadU(d, top + i), hn::LoadU(d, x + i)), d, top + i);
+  }
+}
+
 // Whether any of rows [0, n) of x exceeds its reference by `slack`.
 HWY_INLINE bool exceeds(int64_t n, const FeatureShape& s, const float* x, const float* ref,
                         float slack = kSlack) {

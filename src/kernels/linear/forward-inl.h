@@ -112,7 +112,7 @@ class HeadForward {
     if (s_.exact() &&
         !(chunk_.plain_keys(n, s_, refs_, keep) && chunk_.plain_queries(n, s_, refs_))) {
       leave_plain(s_, state_, z_, refs_);
-      if (chunk_.exact_pass(n, s_, refs_, keep)) {
+      if (chunk_.exact_pass(n, s_, refs_, keep, false, true)) {
         scale_rows(state_, chunk_.scale);
         add_rows(0, s_.padded, nullptr, 0, chunk_.scale, z_);
       }
@@ -141,12 +141,13 @@ class HeadForward {
     float* w = chunk_.pairs + step * kStep * kStep;
     const float* scale = chunk_.scale + step * kStep * width;
     if (chunk_.raises[step] == Raise::kStep) add_rows(0, width, nullptr, 0, scale, z_);
-    if (chunk_.raises[step] == Raise::kTokens) {
+    if (chunk_.raises[step] == Raise::kPairs) {
       for (int64_t i = 0; i < kStep; i++) {
-        add_rows(1, width, fk + i * width, width, scale + i * width, z_);
-        const float den = vec_dot(width, fq + i * width, z_);
+        const float den = vec_dot(width, fq + i * width, z_) + w[4 * i] + w[4 * i + 1] +
+                          w[4 * i + 2] + w[4 * i + 3];
         inv[i] = den == 0 ? 0.0f : 1.0f / den;
       }
+      add_rows(kStep, width, fk, width, scale, z_);
       return;
     }
     FloatVec c[16];
@@ -199,17 +200,16 @@ class HeadForward {
       if (chunk_.raises[step] == Raise::kStep) {
         scale_panel_rows(width, state, state_.panel, NV, chunk_.scale + r * width);
       }
-      if (chunk_.raises[step] != Raise::kTokens) {
-        step_panel_tokens<NV, false>(width, state, state_.panel, fq, width, fk, width,
-                                     v + r * chunk_.v_row, chunk_.v_row, chunk_.pairs + r * kStep,
-                                     chunk_.inv + r, out + r * out_row, out_row);
+      if (chunk_.raises[step] == Raise::kPairs) {
+        step_panel_tokens<NV, false, true>(width, state, state_.panel, fq, width, fk, width,
+                                           v + r * chunk_.v_row, chunk_.v_row,
+                                           chunk_.pairs + r * kStep, chunk_.inv + r,
+                                           out + r * out_row, out_row, chunk_.scale + r * width);
         continue;
       }
-      for (int64_t i = 0; i < kStep; i++) {
-        token_panel<NV, Scale::kRows>(width, state, state_.panel, chunk_.scale + (r + i) * width,
-                                      fq + i * width, fk + i * width, v + (r + i) * chunk_.v_row,
-                                      chunk_.inv[r + i], out + (r + i) * out_row);
-      }
+      step_panel_tokens<NV, false>(width, state, state_.panel, fq, width, fk, width,
+                                   v + r * chunk_.v_row, chunk_.v_row, chunk_.pairs + r * kStep,
+                                   chunk_.inv + r, out + r * out_row, out_row);
     }
   }
 

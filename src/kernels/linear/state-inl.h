@@ -74,15 +74,17 @@ HWY_INLINE void for_step_panels(const State& s, Body body) {
 }
 
 // One step of 4 tokens on a panel. reads[i] over the rows: out_i = reads_i . S of before the step,
-// plus pairs[4 i + j] cols_j over the tokens j of the step, times factor[i] (1 if null); then
-// S += adds_i x cols_i. Rows of reads, adds and cols at the given distances.
-template <int NV, bool kReversed>
+// plus pairs[4 i + j] cols_j over the tokens j of the step, times factor[i] (1 if null); then S,
+// its row r times scale[r] with kRescale, += adds_i x cols_i. Rows of reads, adds and cols at the
+// given distances.
+template <int NV, bool kReversed, bool kRescale = false>
 HWY_INLINE void step_panel_tokens(int64_t rows, float* HWY_RESTRICT state, int64_t panel,
                                   const float* HWY_RESTRICT reads, int64_t read_row,
                                   const float* HWY_RESTRICT adds, int64_t add_row,
                                   const float* HWY_RESTRICT cols, int64_t col_row,
                                   const float* HWY_RESTRICT pairs, const float* factor,
-                                  float* HWY_RESTRICT out, int64_t out_row) {
+                                  float* HWY_RESTRICT out, int64_t out_row,
+                                  const float* HWY_RESTRICT scale = nullptr) {
   const FloatTag d;
   const int64_t lanes = float_lanes();
   FloatVec o[kStep][NV], c[kStep][NV];
@@ -104,6 +106,11 @@ HWY_INLINE void step_panel_tokens(int64_t rows, float* HWY_RESTRICT state, int64
       const FloatVec a = hn::Set(d, reads[i * read_row + r]);
       HEDGEROW_UNROLL
       for (int j = 0; j < NV; j++) o[i][j] = hn::MulAdd(a, s[j], o[i][j]);
+    }
+    if (kRescale) {
+      const FloatVec by = hn::Set(d, scale[r]);
+      HEDGEROW_UNROLL
+      for (int j = 0; j < NV; j++) s[j] = hn::Mul(s[j], by);
     }
     HEDGEROW_UNROLL
     for (int i = 0; i < kStep; i++) {

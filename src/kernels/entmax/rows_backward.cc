@@ -95,41 +95,25 @@ class Largest {
   FloatVec p_, g_;
 };
 
-// One row's p and g as vectors, the last one filled up with 0.
-template <class Body>
-HWY_INLINE void for_pairs(const float* HWY_RESTRICT p, const float* HWY_RESTRICT g, int64_t n,
-                          Body body) {
+// Vectors per float sum; runs of them are added in double.
+constexpr int64_t kRun = 8;
+
+// One row's p and g as vectors, the last one filled up with 0: body(i, p, g) for each, and flush()
+// after every run of kRun.
+template <class Body, class Flush>
+HWY_INLINE void for_runs(const float* HWY_RESTRICT p, const float* HWY_RESTRICT g, int64_t n,
+                         Body body, Flush flush) {
   const FloatTag d;
-  const int64_t lanes = float_lanes();
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) body(i, hn::LoadU(d, p + i), hn::LoadU(d, g + i));
-  if (i < n) body(i, load_tail(p + i, n - i, 0.0f), load_tail(g + i, n - i, 0.0f));
-}
-
-// Sums in double of runs of kRun vectors.
-constexpr int kRun = 8;
-class LongSum {
- public:
-  HWY_INLINE LongSum() : run_(hn::Zero(FloatTag())) {}
-  HWY_INLINE void add(FloatVec x) {
-    run_ = hn::Add(run_, x);
-    if (++count_ == kRun) flush();
-  }
-  HWY_INLINE double total() {
+  const int64_t lanes = float_lanes(), whole = n / lanes * lanes;
+  for (int64_t i = 0; i < whole;) {
+    const int64_t end = HWY_MIN(whole, i + kRun * lanes);
+    for (; i < end; i += lanes) body(i, hn::LoadU(d, p + i), hn::LoadU(d, g + i));
     flush();
-    return total_;
   }
-
- private:
-  HWY_INLINE void flush() {
-    total_ += reduce_sum(run_);
-    run_ = hn::Zero(FloatTag());
-    count_ = 0;
-  }
-  FloatVec run_;
-  double total_ = 0;
-  int count_ = 0;
-};
+  if (whole == n) return;
+  body(whole, load_tail(p + whole, n - whole, 0.0f), load_tail(g + whole, n - whole, 0.0f));
+  flush();
+}
 
 // Positions of the support, if at most `most` entries; else the row counts as dense, -1. `list` has
 // room for `most` entries and 2 vectors.
@@ -154,45 +138,60 @@ HWY_INLINE int64_t support_list(const float* HWY_RESTRICT p, int64_t n, int64_t 
 }
 
 // The row itself; r of alpha_term only where wanted.
-double dense_row(const float* HWY_RESTRICT p, const float* HWY_RESTRICT g, int64_t n, float e,
-                 float* HWY_RESTRICT dx, bool want_alpha, RowScratch& scratch) {
+HWY_NOINLINE double dense_row(const float* HWY_RESTRICT p, const float* HWY_RESTRICT g, int64_t n,
+                              float e, float* HWY_RESTRICT dx, bool want_alpha,
+                              RowScratch& scratch) {
   const FloatTag d;
   const int64_t lanes = float_lanes();
   const FloatVec zero = hn::Zero(d);
   const Terms terms(e);
   Largest largest;
-  for_pairs(p, g, n,
-            [&](int64_t, FloatVec pv, FloatVec gv) HEDGEROW_ROW_FUNCTOR { largest.add(pv, gv); });
+  for_runs(
+      p, g, n, [&](int64_t, FloatVec pv, FloatVec gv) HEDGEROW_ROW_FUNCTOR { largest.add(pv, gv); },
+      []() HEDGEROW_ROW_FUNCTOR {});
   const FloatVec top = hn::Set(d, largest.grad());
   float* s_list = reserve(scratch.list, n + 2 * lanes);
   float* r_list = reserve(scratch.terms, want_alpha ? n + 2 * lanes : 0);
 
-  LongSum share, moment;  // of s and s (g - g_top)
-  for_pairs(p, g, n, [&](int64_t i, FloatVec pv, FloatVec gv) HEDGEROW_ROW_FUNCTOR {
-    FloatVec r = zero;
-    const FloatVec s = want_alpha ? terms.s_and_r(pv, r) : terms.s(pv);
-    share.add(s);
-    moment.add(hn::Mul(s, hn::IfThenElseZero(hn::Gt(pv, zero), hn::Sub(gv, top))));
-    hn::StoreU(s, d, s_list + i);
-    if (want_alpha) hn::StoreU(r, d, r_list + i);
-  });
-  const double total = share.total();
-  const FloatVec mean = hn::Set(d, total > 0 ? static_cast<float>(moment.total() / total) : 0.0f);
+  FloatVec share = zero, moment = zero;  // sums of s and s (g - g_top)
+  double total_share = 0, total_moment = 0;
+  for_runs(
+      p, g, n,
+      [&](int64_t i, FloatVec pv, FloatVec gv) HEDGEROW_ROW_FUNCTOR {
+        FloatVec r = zero;
+        const FloatVec s = want_alpha ? terms.s_and_r(pv, r) : terms.s(pv);
+        share = hn::Add(share, s);
+        const FloatVec x = hn::IfThenElseZero(hn::Gt(pv, zero), hn::Sub(gv, top));
+        moment = hn::MulAdd(s, x, moment);
+        hn::StoreU(s, d, s_list + i);
+        if (want_alpha) hn::StoreU(r, d, r_list + i);
+      },
+      [&]() HEDGEROW_ROW_FUNCTOR {
+        total_share += reduce_sum(share);
+        total_moment += reduce_sum(moment);
+        share = moment = zero;
+      });
+  const FloatVec mean =
+      hn::Set(d, total_share > 0 ? static_cast<float>(total_moment / total_share) : 0.0f);
 
-  LongSum dalpha;
-  for_pairs(p, g, n, [&](int64_t i, FloatVec pv, FloatVec gv) HEDGEROW_ROW_FUNCTOR {
-    const auto inside = hn::Gt(pv, zero);
-    const FloatVec x = hn::IfThenElseZero(inside, hn::Sub(hn::Sub(gv, top), mean));
-    if (want_alpha) dalpha.add(hn::Mul(hn::LoadU(d, r_list + i), x));
-    if (dx == nullptr) return;
-    const FloatVec dz = hn::Mul(hn::LoadU(d, s_list + i), x);
-    if (i + lanes <= n) {
-      hn::StoreU(dz, d, dx + i);
-    } else {
-      store_tail(dz, dx + i, n - i);
-    }
-  });
-  return dalpha.total();
+  FloatVec dalpha = zero;
+  double total_dalpha = 0;
+  for_runs(
+      p, g, n,
+      [&](int64_t i, FloatVec pv, FloatVec gv) HEDGEROW_ROW_FUNCTOR {
+        const FloatVec x = hn::IfThenElseZero(hn::Gt(pv, zero), hn::Sub(hn::Sub(gv, top), mean));
+        if (want_alpha) dalpha = hn::MulAdd(hn::LoadU(d, r_list + i), x, dalpha);
+        if (dx == nullptr) return;
+        const FloatVec dz = hn::Mul(hn::LoadU(d, s_list + i), x);
+        if (i + lanes <= n) return hn::StoreU(dz, d, dx + i);
+        store_tail(dz, dx + i, n - i);
+      },
+      [&]() HEDGEROW_ROW_FUNCTOR {
+        if (!want_alpha) return;
+        total_dalpha += reduce_sum(dalpha);
+        dalpha = zero;
+      });
+  return total_dalpha;
 }
 
 // alpha > 2: double arithmetic.

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -126,6 +127,10 @@ class Mixer : public torch::nn::Module {
   // a floor before it normalises (and says which), so that the loss is finite and the rows still
   // sum to 1.
   virtual at::Tensor log_weights(const MixInput& input) = 0;
+
+  // What the mechanism has learned or fixed for each head, by name ("alpha" -> [H]): analysis and
+  // reports show them under these names.
+  virtual std::vector<std::pair<std::string, at::Tensor>> head_values() const { return {}; }
 };
 
 // What the registry knows of a mechanism before one exists.

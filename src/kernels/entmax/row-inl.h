@@ -36,6 +36,7 @@ using kernels::HWY_NAMESPACE::exp_vec;
 using kernels::HWY_NAMESPACE::float_lanes;
 using kernels::HWY_NAMESPACE::FloatTag;
 using kernels::HWY_NAMESPACE::FloatVec;
+using kernels::HWY_NAMESPACE::reciprocal_vec;
 using kernels::HWY_NAMESPACE::reduce_max;
 using kernels::HWY_NAMESPACE::reduce_sum;
 
@@ -75,11 +76,21 @@ HWY_INLINE FloatVec log_vec(FloatVec x, FloatVec extra) {
   p = hn::MulAdd(p, f, hn::Set(d, -0.250003064f));
   p = hn::MulAdd(p, f, hn::Set(d, 0.333333307f));
   const FloatVec f2 = hn::Mul(f, f);
-  FloatVec r = hn::MulAdd(hn::Mul(f2, f), p, hn::MulAdd(k, hn::Set(d, -2.12194440e-4f), extra));
+  FloatVec r = hn::MulAdd(hn::Mul(f2, f), p, extra);
   r = hn::NegMulAdd(f2, hn::Set(d, 0.5f), r);
-  return hn::MulAdd(k, hn::Set(d, 0.693359375f), hn::Add(f, r));
+  return hn::MulAdd(k, hn::Set(d, 0.693147181f), hn::Add(f, r));  // no cancellation: |f| < 0.42
 }
 HWY_INLINE FloatVec log_vec(FloatVec x) { return log_vec(x, hn::Zero(FloatTag())); }
+
+// 1 / x within 2 ULP, x and 1 / x normal.
+HWY_INLINE FloatVec inverse_vec(FloatVec x) {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  const FloatVec r = hn::ApproximateReciprocal(x);  // to 14 bits
+  return hn::MulAdd(r, hn::NegMulAdd(x, r, hn::Set(FloatTag(), 1.0f)), r);
+#else
+  return reciprocal_vec(x);
+#endif
+}
 
 // Of one entry, up to a constant of the row: p, s = p^(1-e) and v = p^(1-2e); 0 off the support.
 struct Weights {
@@ -220,8 +231,8 @@ class PowerForm : public Relative {
     const auto inside = hn::Gt(u, tiny);
     const FloatVec t = hn::Max(u, tiny);
     const FloatVec p = hn::IfThenElseZero(inside, exp_vec(hn::Mul(log_vec(t), inv_e_)));
-    const FloatVec s = hn::Div(p, t);
-    return {p, s, hn::Div(s, t)};
+    const FloatVec inverse = inverse_vec(t), s = hn::Mul(p, inverse);
+    return {p, s, hn::Mul(s, inverse)};
   }
   HWY_INLINE bool any(FloatVec x) const {
     const FloatTag d;
@@ -244,7 +255,7 @@ class LogForm : public Relative {
     const auto inside = hn::Gt(y, hn::Set(d, -1.0f));
     // log1p(y) = log(u) + (y - (u - 1)) / u with u = 1 + y rounded
     const FloatVec u = hn::IfThenElse(inside, hn::Add(y, one), one);
-    const FloatVec inverse = hn::Div(one, u);
+    const FloatVec inverse = inverse_vec(u);
     const FloatVec rest = hn::Mul(hn::Sub(y, hn::Sub(u, one)), inverse);
     const FloatVec p = hn::IfThenElseZero(inside, exp_vec(hn::Mul(log_vec(u, rest), inv_e_)));
     const FloatVec s = hn::Mul(p, inverse);
@@ -309,7 +320,7 @@ HWY_INLINE double lower_bound(const float* HWY_RESTRICT list, int64_t n, float e
 // entries that leave the support within the step add at most n (e gap)^(1/e).
 HWY_INLINE double last_gap(double e, int64_t n) {
   const double log_n = 0.6931472 * (std::ilogb(n) + 1);
-  return std::max(3e-7, std::min({0.05, 0.004 / e, std::exp(-e * (16.1 + log_n)) / e}));
+  return std::max(3e-7, std::min({0.15, 0.004 / e, std::exp(-e * (16.1 + log_n)) / e}));
 }
 
 // shift of a list of n entries (filled up with -inf to whole vectors) whose largest is 0, from a

@@ -1,4 +1,5 @@
-// Tensors that sample calls are made of; values depend on shape and seed alone.
+// What sample calls are and the tensors that they are made of; values depend on shape and seed
+// alone.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -6,12 +7,36 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace hedgerow::testing_support {
 
 // B batch, H heads, Hkv key/value heads, T queries, S keys, D and Dv widths, E map width.
 struct Sizes {
   int64_t B = 2, H = 4, Hkv = 2, T = 5, S = 7, D = 8, Dv = 6, E = 3;
+};
+
+// Arguments of one call, all of them, in the schema's order.
+using BuildSample = std::function<torch::jit::Stack(const Sizes& sizes, at::ScalarType dtype)>;
+struct Sample {
+  std::string label;
+  BuildSample build;
+};
+
+// What must agree between implementations, from the outputs followed by the arguments that the
+// operator writes: all of it unless given.
+using Tensors = std::vector<at::Tensor>;
+using Comparable = std::function<Tensors(const Tensors& outputs)>;
+
+struct OperatorSamples {
+  std::string op;  // without "hedgerow::"
+  std::vector<Sample> samples;
+  bool own_keys = false;   // a call whose keys are its queries' own: S = T
+  bool one_token = false;  // T = S = 1
+  Comparable comparable = [](const Tensors& t) { return t; };
 };
 
 namespace samples {
@@ -66,6 +91,38 @@ inline State state(const Sizes& n, at::ScalarType dtype, int64_t width) {
 }
 
 inline IValue none() { return IValue(); }
+
+struct SoftmaxTail {
+  IValue mask = none();
+  bool causal = false;
+  IValue scale = none();
+  double dropout = 0;
+  IValue seed = none();
+};
+
+inline std::vector<std::pair<std::string, std::function<SoftmaxTail(const Sizes&, at::ScalarType)>>>
+softmax_tails() {
+  return {{"plain", [](auto&, auto) { return SoftmaxTail{}; }},
+          {"causal",
+           [](auto&, auto) {
+             return SoftmaxTail{none(), true};
+           }},
+          {"bool",
+           [](const Sizes& n, auto) {
+             return SoftmaxTail{bool_mask({n.B, 1, 1, n.S}, 11)};
+           }},
+          {"rows",
+           [](const Sizes& n, auto) {
+             return SoftmaxTail{bool_mask({n.T, 1}, 12), true, 0.3};
+           }},
+          {"bias",
+           [](const Sizes& n, auto d) {
+             return SoftmaxTail{float_mask({n.H, n.T, n.S}, d, 13), true};
+           }},
+          {"dropout", [](auto&, auto) {
+             return SoftmaxTail{none(), false, none(), 0.3, int64_t{5}};
+           }}};
+}
 
 }  // namespace samples
 }  // namespace hedgerow::testing_support

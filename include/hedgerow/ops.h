@@ -42,6 +42,39 @@ at::Tensor softmax_attention(const at::Tensor& q, const at::Tensor& k, const at:
                              std::optional<double> scale = {}, double dropout_p = 0.0,
                              std::optional<int64_t> dropout_seed = {});
 
+// alpha-entmax over dim: [ (alpha-1) x - tau ]_+^(1/(alpha-1)), entries summing to 1; alpha = 1 is
+// softmax, alpha = 2 sparsemax (arXiv 1909.00015). alpha: floating, finite and >= 1, learnable;
+// 0-dim, or of x's rank with size 1 on dim and sizes of 1 or x's elsewhere. mask: boolean (true =
+// keep), broadcastable to x; entries of -inf are excluded too. A row without entries gives zeros.
+at::Tensor entmax(const at::Tensor& x, const at::Tensor& alpha, int64_t dim = -1,
+                  const OptTensor& mask = {});
+
+// The same at alpha = 2 and alpha = 1.5.
+at::Tensor sparsemax(const at::Tensor& x, int64_t dim = -1, const OptTensor& mask = {});
+at::Tensor entmax15(const at::Tensor& x, int64_t dim = -1, const OptTensor& mask = {});
+
+// entmax of the k largest entries along dim, for rows too long to keep whole results of: (values of
+// x's sizes but k on dim, descending, 0 beyond the support; int64 indices into x, -1 where the
+// value is 0; boolean complete, without dim). Where complete, this is entmax of the whole row.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> entmax_topk(const at::Tensor& x,
+                                                           const at::Tensor& alpha, int64_t k,
+                                                           int64_t dim = -1,
+                                                           const OptTensor& mask = {});
+
+// The Fenchel-Young loss of entmax for classifiers: x [..,C], target int64 [..] -> loss [..] of the
+// accumulation dtype (not averaged). Cross-entropy at alpha = 1; gradient entmax(x) - onehot. 0 for
+// targets of ignore_index; exactly 0 once the target's weight is 1.
+at::Tensor entmax_loss(const at::Tensor& x, const at::Tensor& target, const at::Tensor& alpha,
+                       int64_t ignore_index = -100);
+
+// entmax_alpha(scale q k^T + mask) v -> [B,H,T,Dv]. alpha: 0-dim or [H], as above; it has a
+// gradient. Memory O(T): per query row and head at most about 600 bytes are kept for the backward.
+// Masks and dropout as in softmax_attention.
+at::Tensor entmax_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const at::Tensor& alpha, const OptTensor& attn_mask = {},
+                            bool is_causal = false, std::optional<double> scale = {},
+                            double dropout_p = 0.0, std::optional<int64_t> dropout_seed = {});
+
 // Feature map phi of x [B,H,S,D] with weight [H,D,E] (input-major) and bias [H,E] -> [B,H,S,F].
 // variant: "exp" (F = 2E), "softmax" (2E), "softmax_joint" (2E), "elu" (E), "relu" (E), "taylor"
 // (1 + E + E^2), "exp_half" (E), "performer" (E). METHODS of each: docs/methods/hedgehog.md.
@@ -86,6 +119,11 @@ at::Tensor hedgehog_step_(const at::Tensor& q, const at::Tensor& k, const at::Te
 at::Tensor softmax_attention_weights(const at::Tensor& q, const at::Tensor& k,
                                      const OptTensor& attn_mask = {}, bool is_causal = false,
                                      std::optional<double> scale = {});
+
+// The same for entmax attention.
+at::Tensor entmax_attention_weights(const at::Tensor& q, const at::Tensor& k,
+                                    const at::Tensor& alpha, const OptTensor& attn_mask = {},
+                                    bool is_causal = false, std::optional<double> scale = {});
 
 // The same for Hedgehog attention, computed so that it is finite for "exp" at any finite input.
 at::Tensor hedgehog_attention_weights(const at::Tensor& q, const at::Tensor& k,

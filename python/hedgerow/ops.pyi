@@ -10,6 +10,28 @@ def softmax_attention(
     dropout_p: float = 0.0,
     dropout_seed: int | None = None,
 ) -> Tensor: ...
+def entmax(
+    x: Tensor, alpha: Tensor | float, dim: int = -1, mask: Tensor | None = None
+) -> Tensor: ...
+def sparsemax(x: Tensor, dim: int = -1, mask: Tensor | None = None) -> Tensor: ...
+def entmax15(x: Tensor, dim: int = -1, mask: Tensor | None = None) -> Tensor: ...
+def entmax_topk(
+    x: Tensor, alpha: Tensor | float, k: int, dim: int = -1, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]: ...
+def entmax_loss(
+    x: Tensor, target: Tensor, alpha: Tensor | float, ignore_index: int = -100
+) -> Tensor: ...
+def entmax_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    alpha: Tensor | float,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    dropout_p: float = 0.0,
+    dropout_seed: int | None = None,
+) -> Tensor: ...
 def hedgehog_features(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, variant: str = "exp"
 ) -> Tensor: ...
@@ -77,6 +99,7 @@ def attention_weights(
     bk: Tensor | None = None,
     variant: str = "exp",
     key_mask: Tensor | None = None,
+    alpha: Tensor | float | None = None,
 ) -> Tensor: ...
 def entropy(p: Tensor) -> Tensor: ...
 def kl_divergence(p: Tensor, q: Tensor) -> Tensor: ...

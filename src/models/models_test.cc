@@ -141,6 +141,35 @@ TEST_F(Models, ConvertedFolderNamesItsMixers) {
   EXPECT_NO_THROW(load_model(folder("back")));
 }
 
+TEST_F(Models, ConvertedFolderKeepsAlphas) {
+  const LoadedModel model = make_source();
+  const auto layout = model.encoder->attention(0).shape().layout;
+  model.encoder->attention(0).set_mixer(
+      nn::make_mixer("entmax", layout, {{"start", std::string("spread")}}));
+  model.encoder->attention(1).set_mixer(
+      nn::make_mixer("entmax", layout, {{"alpha", std::string("1.5")}}));
+  model.encoder->attention(2).set_mixer(
+      nn::make_mixer("entmax", layout, {{"share", std::string("layer")}, {"length_scale", true}}));
+  save_model(model, folder("source"), folder("out"));
+  const Json layers = read("out/config.json")["hedgerow"]["layers"];
+  EXPECT_EQ(layers[0]["mixer"], "entmax");
+  EXPECT_EQ(layers[0]["alpha"], "learned");
+  EXPECT_EQ(layers[1]["alpha"], "1.5");
+  EXPECT_EQ(layers[2]["length_scale"], true);
+  const auto weights = formats::Checkpoint::open(folder("out"));
+  EXPECT_NE(weights.find("encoder.layer.0.attention.hedgerow.alpha_raw"), nullptr);
+  EXPECT_EQ(weights.find("encoder.layer.1.attention.hedgerow.alpha_raw"), nullptr);
+  EXPECT_NE(weights.find("encoder.layer.2.attention.hedgerow.scale_beta"), nullptr);
+  const LoadedModel again = load_model(folder("out"));
+  EXPECT_TRUE(at::equal(again.encoder->forward(some_input()).last_hidden_state,
+                        model.encoder->forward(some_input()).last_hidden_state));
+  // A layer whose alpha is missing is no model.
+  Json config = read("out/config.json");
+  config["hedgerow"]["layers"][1]["alpha"] = "learned";
+  write("out/config.json", config);
+  EXPECT_NE(error_of([&] { load_model(folder("out")); }).find("alpha"), std::string::npos);
+}
+
 TEST_F(Models, RefusesConvertedFoldersThatItDoesNotUnderstand) {
   const LoadedModel model = make_source();
   const auto layout = model.encoder->attention(0).shape().layout;

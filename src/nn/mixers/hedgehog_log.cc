@@ -139,15 +139,4 @@ at::Tensor log_normalised_dot_exp(const at::Tensor& a, const at::Tensor& b,
   return NormalisedProduct::apply((a - a_max).exp(), (b - b_max).exp(), excluded);
 }
 
-at::Tensor log_with_floor(const at::Tensor& p, const std::optional<at::Tensor>& visible) {
-  constexpr double kFloor = 1e-6;
-  // The floor moves with the row (also in the gradient), so that scaling all features down, which
-  // changes no weight, does not look like a gain.
-  const at::Tensor mean = visible
-                              ? p.masked_fill(visible->logical_not(), 0).sum(-1, /*keepdim=*/true) /
-                                    visible->sum(-1, /*keepdim=*/true).clamp_min(1)
-                              : p.mean(-1, /*keepdim=*/true);
-  return (p + kFloor * mean.clamp_min(kFloor)).log();
-}
-
 }  // namespace hedgerow::nn

@@ -22,8 +22,4 @@ at::Tensor log_dot_exp(const at::Tensor& a, const at::Tensor& b);
 at::Tensor log_normalised_dot_exp(const at::Tensor& a, const at::Tensor& b,
                                   const std::optional<at::Tensor>& visible);
 
-// log(p + floor) of p >= 0 [B,H,T,S]; the floor is 1e-6 of the row's mean over visible keys. A row
-// of zeros becomes uniform.
-at::Tensor log_with_floor(const at::Tensor& p, const std::optional<at::Tensor>& visible);
-
 }  // namespace hedgerow::nn

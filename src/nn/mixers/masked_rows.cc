@@ -34,4 +34,15 @@ at::Tensor log_normalise(const at::Tensor& scores, const std::optional<at::Tenso
   return filled.log_softmax(-1).masked_fill(excluded, kMinusInf);
 }
 
+at::Tensor log_with_floor(const at::Tensor& p, const std::optional<at::Tensor>& visible) {
+  constexpr double kFloor = 1e-6;
+  // The floor moves with the row (also in the gradient), so that scaling all features down, which
+  // changes no weight, does not look like a gain.
+  const at::Tensor mean = visible
+                              ? p.masked_fill(visible->logical_not(), 0).sum(-1, /*keepdim=*/true) /
+                                    visible->sum(-1, /*keepdim=*/true).clamp_min(1)
+                              : p.mean(-1, /*keepdim=*/true);
+  return (p + kFloor * mean.clamp_min(kFloor)).log();
+}
+
 }  // namespace hedgerow::nn

@@ -20,4 +20,8 @@ std::pair<at::Tensor, at::Tensor> grouped_matmul_backward(const at::Tensor& grad
 // key. Gradients of excluded entries and of such rows are zero.
 at::Tensor log_normalise(const at::Tensor& scores, const std::optional<at::Tensor>& visible);
 
+// log(p + floor) of p >= 0 [B,H,T,S]; the floor is 1e-6 of the row's mean over visible keys. A row
+// of zeros becomes uniform.
+at::Tensor log_with_floor(const at::Tensor& p, const std::optional<at::Tensor>& visible);
+
 }  // namespace hedgerow::nn

@@ -35,6 +35,9 @@ std::vector<Case> cases() {
   all.push_back({"hedgehog", {{"map", std::string("exp")}, {"bias", true}, {"width", int64_t{7}}}});
   all.push_back({"hedgehog", {{"map", std::string("performer")}, {"width", int64_t{11}}}});
   all.push_back({"hedgehog", {{"map", std::string("cosformer")}, {"bias", true}}});
+  all.push_back({"entmax", {{"start", std::string("spread")}}});
+  all.push_back({"entmax", {{"share", std::string("layer")}, {"length_scale", true}}});
+  all.push_back({"entmax", {{"alpha", std::string("2")}}});
   return all;
 }
 
@@ -73,7 +76,9 @@ std::string map_of(const Case& c) {
 }
 
 // Maps whose weights may be exactly zero.
-bool has_floor(const Case& c) { return map_of(c) == "relu" || map_of(c) == "cosformer"; }
+bool has_floor(const Case& c) {
+  return c.kind == "entmax" || map_of(c) == "relu" || map_of(c) == "cosformer";
+}
 
 class EveryMixer : public ::testing::TestWithParam<Case> {};
 
@@ -275,6 +280,27 @@ TEST(Hedgehog, ParametersOfEachMap) {
   EXPECT_TRUE(relu->options().get_bool("bias"));  // said as it is, for config.json
   EXPECT_TRUE(
       make_mixer("hedgehog", layout, {{"map", std::string("performer")}})->parameters().empty());
+}
+
+// Equal columns would stay equal in training.
+TEST(Hedgehog, WideMapsStartAsTheIdentityBesideDistinctSeededColumns) {
+  const HeadLayout layout = HeadLayout::multi_head(4, 5, 2);
+  const auto make = [&](int64_t seed) {
+    return make_mixer("hedgehog", layout, {{"width", int64_t{8}}, {"seed", seed}});
+  };
+  const auto mixer = make(1);
+  const at::Tensor wk = mixer->named_parameters()["wk"].detach();  // [2,5,8]
+  const at::Tensor extra = wk.narrow(2, 5, 3);
+  EXPECT_TRUE(at::equal(wk.narrow(2, 0, 5), at::eye(5).expand({2, 5, 5})));
+  EXPECT_GT((extra.unsqueeze(3) - extra.unsqueeze(2))
+                .norm(2, 1)
+                .masked_select(at::ones({3, 3}, at::kBool).triu(1))
+                .min()
+                .item<double>(),
+            0.1);
+  EXPECT_TRUE(at::equal(mixer->named_parameters()["wq"].detach(), wk.repeat_interleave(2, 0)));
+  EXPECT_TRUE(at::equal(wk, make(1)->named_parameters()["wk"]));
+  EXPECT_FALSE(at::equal(wk, make(2)->named_parameters()["wk"]));
 }
 
 TEST(Hedgehog, PerformerProjectionIsSeededAndOrthogonal) {

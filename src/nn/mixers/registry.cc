@@ -1,6 +1,7 @@
 // The explicit list of mechanisms: one line each.
 #include "hedgerow/error.h"
 #include "nn/mixer.h"
+#include "nn/mixers/entmax.h"
 #include "nn/mixers/hedgehog.h"
 #include "nn/mixers/softmax.h"
 
@@ -10,6 +11,7 @@ const std::vector<MixerType>& mixer_types() {
   static const std::vector<MixerType> types = {
       softmax_mixer_type(),
       hedgehog_mixer_type(),
+      entmax_mixer_type(),
   };
   return types;
 }

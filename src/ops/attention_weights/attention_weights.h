@@ -12,7 +12,7 @@
 
 namespace hedgerow::ops {
 
-enum class WeightsKind { kSoftmax, kHedgehog };
+enum class WeightsKind { kSoftmax, kHedgehog, kEntmax };
 
 struct WeightsInputs {
   at::Tensor q, k;  // [B,H,T,D], [B,Hkv,S,D]
@@ -22,6 +22,7 @@ struct WeightsInputs {
   OptTensor wq, wk, bq, bk;
   std::string variant;
   OptTensor key_mask;
+  OptTensor alpha;
 };
 
 // Checks all arguments and returns the kind.
@@ -34,6 +35,6 @@ at::Tensor attention_weights(std::string_view kind, const at::Tensor& q, const a
                              const OptTensor& attn_mask, bool is_causal,
                              std::optional<double> scale, const OptTensor& wq, const OptTensor& wk,
                              const OptTensor& bq, const OptTensor& bk, std::string_view variant,
-                             const OptTensor& key_mask);
+                             const OptTensor& key_mask, const OptTensor& alpha);
 
 }  // namespace hedgerow::ops

@@ -13,14 +13,14 @@ at::Tensor attention_weights_autograd(std::string_view kind, const at::Tensor& q
                                       bool is_causal, std::optional<double> scale,
                                       const OptTensor& wq, const OptTensor& wk, const OptTensor& bq,
                                       const OptTensor& bk, std::string_view variant,
-                                      const OptTensor& key_mask) {
-  if (!records_gradient({q, k}, {attn_mask, wq, wk, bq, bk})) {
+                                      const OptTensor& key_mask, const OptTensor& alpha) {
+  if (!records_gradient({q, k}, {attn_mask, wq, wk, bq, bk, alpha})) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return attention_weights(kind, q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, variant,
-                             key_mask);
+                             key_mask, alpha);
   }
   const WeightsInputs in{
-      q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, std::string(variant), key_mask};
+      q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, std::string(variant), key_mask, alpha};
   return attention_weights_composite(check_attention_weights(kind, in), in);
 }
 

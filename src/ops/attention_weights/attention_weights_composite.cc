@@ -5,6 +5,7 @@
 
 #include "ops/attention_weights/attention_weights.h"
 #include "ops/common/masks.h"
+#include "ops/entmax_attention/entmax_attention.h"
 #include "ops/hedgehog_attention/hedgehog_attention.h"
 #include "ops/softmax_attention/softmax_attention.h"
 
@@ -29,8 +30,12 @@ at::Tensor attention_weights_composite(WeightsKind kind, const WeightsInputs& in
                                 in.variant, in.key_mask, in.is_causal, {},     {},     {}};
     return hedgehog_weights_composite(inputs).to(in.q.scalar_type());
   }
-  const SoftmaxWeights w = softmax_weights_composite(
-      in.q, in.k, {}, with_key_mask(in.attn_mask, in.key_mask), in.is_causal, in.scale, false);
+  const OptTensor mask = with_key_mask(in.attn_mask, in.key_mask);
+  if (kind == WeightsKind::kEntmax)
+    return entmax_weights_composite(in.q, in.k, {}, *in.alpha, mask, in.is_causal, in.scale)
+        .to(in.q.scalar_type());
+  const SoftmaxWeights w =
+      softmax_weights_composite(in.q, in.k, {}, mask, in.is_causal, in.scale, false);
   return w.weights.to(in.q.scalar_type());
 }
 
@@ -41,9 +46,10 @@ at::Tensor attention_weights_any(std::string_view kind, const at::Tensor& q, con
                                  const OptTensor& attn_mask, bool is_causal,
                                  std::optional<double> scale, const OptTensor& wq,
                                  const OptTensor& wk, const OptTensor& bq, const OptTensor& bk,
-                                 std::string_view variant, const OptTensor& key_mask) {
+                                 std::string_view variant, const OptTensor& key_mask,
+                                 const OptTensor& alpha) {
   const WeightsInputs in{
-      q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, std::string(variant), key_mask};
+      q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, std::string(variant), key_mask, alpha};
   return attention_weights_composite(check_attention_weights(kind, in), in);
 }
 

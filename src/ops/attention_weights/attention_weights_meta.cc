@@ -10,9 +10,10 @@ at::Tensor attention_weights_meta(std::string_view kind, const at::Tensor& q, co
                                   const OptTensor& attn_mask, bool is_causal,
                                   std::optional<double> scale, const OptTensor& wq,
                                   const OptTensor& wk, const OptTensor& bq, const OptTensor& bk,
-                                  std::string_view variant, const OptTensor& key_mask) {
-  check_attention_weights(
-      kind, {q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, std::string(variant), key_mask});
+                                  std::string_view variant, const OptTensor& key_mask,
+                                  const OptTensor& alpha) {
+  check_attention_weights(kind, {q, k, attn_mask, is_causal, scale, wq, wk, bq, bk,
+                                 std::string(variant), key_mask, alpha});
   return at::empty_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), k.sym_size(2)},
                           q.options());
 }

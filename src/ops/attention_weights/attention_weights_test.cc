@@ -16,6 +16,8 @@ TEST(AttentionWeights, RowsAreDistributionsOrZero) {
   const at::Tensor rows =
       at::cat({at::zeros({2, 4, 2}), at::ones({2, 4, 4})}, -1);  // T - S queries see nothing
   expect_close(softmax_attention_weights(q, k, {}, true).sum(-1), rows, 1e-5);
+  const at::Tensor alpha = at::tensor({1.0, 1.3, 2.0, 4.0});  // one per head
+  expect_close(entmax_attention_weights(q, k, alpha, {}, true).sum(-1), rows, 1e-5);
   for (const char* variant : {"exp", "softmax", "elu"}) {
     const at::Tensor w = hedgehog_attention_weights(q, k, wq, wk, {}, {}, variant, {}, true);
     expect_close(w.sum(-1), rows, 1e-5);
@@ -38,6 +40,9 @@ TEST(AttentionWeights, GiveTheirAttention) {
     const at::Tensor keep = mask.view({2, 1, 1, 50});
     expect_close(at::matmul(softmax_attention_weights(q, k, keep, causal), values),
                  softmax_attention(q, k, v, keep, causal), 1e-10);
+    const at::Tensor alpha = at::tensor({1.0, 1.3, 2.0, 4.0});
+    expect_close(at::matmul(entmax_attention_weights(q, k, alpha, keep, causal), values),
+                 entmax_attention(q, k, v, alpha, keep, causal), 1e-10);
   }
 }
 
@@ -56,6 +61,7 @@ TEST(AttentionWeights, HedgehogTakesNoAttnMask) {
                                     c10::IValue(),
                                     c10::IValue(),
                                     "exp",
+                                    c10::IValue(),
                                     c10::IValue()};
   expect_refused([&] { handle.callBoxed(stack); }, "attention_weights", {"attn_mask"});
 }

@@ -7,7 +7,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <tuple>
@@ -25,10 +24,6 @@ void check_softmax_attention(const char* op, const at::Tensor& q, const at::Tens
 void check_softmax_backward(const at::Tensor& grad, const at::Tensor& q, const at::Tensor& v,
                             const at::Tensor& out, const at::Tensor& lse,
                             const OptTensor& attn_mask, bool mask_grad);
-
-inline double scale_or_default(std::optional<double> scale, const at::Tensor& q) {
-  return scale ? *scale : 1.0 / std::sqrt(static_cast<double>(q.size(3)));
-}
 
 // (out [B,H,T,Dv], lse [B,H,T]): lse is float32, -inf for a row without keys.
 std::tuple<at::Tensor, at::Tensor> softmax_attention_composite(

@@ -7,6 +7,7 @@
 #include "ops/common/composite_gradient.h"
 #include "ops/common/dispatch.h"
 #include "ops/common/masks.h"
+#include "ops/common/scores.h"
 #include "ops/softmax_attention/softmax_attention.h"
 
 namespace hedgerow::ops {
@@ -14,57 +15,28 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-// Boolean [B,H,S]: the key, or the value where there is one, has an entry that is not finite.
-at::Tensor not_finite(const at::Tensor& k, const OptTensor& v) {
-  at::Tensor bad = at::isfinite(k.detach()).all(-1).logical_not();
-  if (v) bad = bad.logical_or(at::isfinite(v->detach()).all(-1).logical_not());
-  return bad;
-}
-
-double lowest(at::ScalarType dtype) {
-  return dtype == at::kDouble ? std::numeric_limits<double>::lowest()
-                              : std::numeric_limits<float>::lowest();
-}
-
 }  // namespace
 
 SoftmaxWeights softmax_weights_composite(const at::Tensor& q, const at::Tensor& k,
                                          const OptTensor& v, const OptTensor& attn_mask,
                                          bool is_causal, std::optional<double> scale,
                                          bool want_lse) {
-  const int64_t H = q.size(1), T = q.size(2), S = k.size(2);
-  const at::ScalarType dtype = accumulate_dtype(q.scalar_type());
-  const MaskTerms terms = split_mask(attn_mask, is_causal, T, S, q.options().dtype(dtype));
-
-  const at::Tensor bad = expand_heads(not_finite(k, v), H);  // [B,H,S]
-  at::Tensor queries = q.to(dtype) * scale_or_default(scale, q), blind, poisoned;
-  if (terms.keep.defined()) {
-    blind = terms.keep.any(-1, true).logical_not();  // the row sees no key
-    poisoned = terms.keep.logical_and(bad.unsqueeze(2))
-                   .any(-1)
-                   .unsqueeze(-1);  // it sees one that is not finite
-    queries = queries.masked_fill(blind, 0);
-  } else {
-    poisoned = bad.any(-1, true).unsqueeze(-1);
-  }
-  queries = queries.masked_fill(poisoned, std::nan(""));
-  const at::Tensor keys = expand_heads(finite_or_zero(k.to(dtype)), H);  // [B,H,S,D]
-  at::Tensor scores = at::matmul(queries, keys.transpose(2, 3));         // [B,H,T,S]
-  if (terms.bias.defined()) scores = (scores + terms.bias).clamp_min(lowest(dtype));
+  const MaskedScores m = masked_scores(q, k, v, attn_mask, is_causal, scale);
+  at::Tensor scores = m.scores;
   SoftmaxWeights result;
-  if (!terms.keep.defined()) {
+  if (!m.keep.defined()) {
     result.weights = scores.softmax(-1);
     if (want_lse) result.lse = at::logsumexp(scores.detach(), -1).to(at::kFloat);
   } else {
     // a row of -inf alone has no softmax: its own scores stand in, and its weights become 0
     // (in place: what made the scores does not need them for its backward)
-    scores.masked_fill_(terms.keep.logical_or(blind).logical_not(), -kInf);
+    scores.masked_fill_(m.keep.logical_or(m.blind).logical_not(), -kInf);
     const at::Tensor weights = scores.softmax(-1);
-    result.weights =
-        weights.requires_grad() ? weights.masked_fill(blind, 0) : weights.masked_fill_(blind, 0);
+    result.weights = weights.requires_grad() ? weights.masked_fill(m.blind, 0)
+                                             : weights.masked_fill_(m.blind, 0);
     if (want_lse)
       result.lse =
-          at::logsumexp(scores.detach(), -1).to(at::kFloat).masked_fill(blind.squeeze(-1), -kInf);
+          at::logsumexp(scores.detach(), -1).to(at::kFloat).masked_fill(m.blind.squeeze(-1), -kInf);
   }
   return result;
 }

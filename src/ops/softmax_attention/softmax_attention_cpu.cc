@@ -3,56 +3,14 @@
 
 #include "hedgerow/kernels/softmax.h"
 #include "ops/common/dispatch.h"
-#include "ops/common/masks.h"
 #include "ops/common/path.h"
+#include "ops/softmax_attention/attention_call.h"
 #include "ops/softmax_attention/softmax_attention.h"
 
 namespace hedgerow::ops {
-
 namespace {
 
-// The mask as four-dimensional memory: expanded to [B,H,T,S], of a type that kernels read.
-at::Tensor kernel_mask(const at::Tensor& mask, at::IntArrayRef full) {
-  at::Tensor t = mask.scalar_type() == at::kBFloat16 ? mask.to(at::kFloat) : mask;
-  return t.expand(full);
-}
-
-kernels::Mask mask_view(const at::Tensor& t) {  // t: kernel_mask's
-  if (!t.defined()) return {};
-  const kernels::MaskKind kind = t.scalar_type() == at::kBool     ? kernels::MaskKind::kBool
-                                 : t.scalar_type() == at::kDouble ? kernels::MaskKind::kFloat64
-                                                                  : kernels::MaskKind::kFloat32;
-  return {kind, t.const_data_ptr(), t.stride(0), t.stride(1), t.stride(2), t.stride(3)};
-}
-
-// Inputs with contiguous rows, and the kernel's view of them.
-struct Call {
-  at::Tensor q, k, v, mask;
-  kernels::SoftmaxParams params;
-
-  Call(const at::Tensor& q_in, const at::Tensor& k_in, const at::Tensor& v_in,
-       const OptTensor& attn_mask, bool is_causal, std::optional<double> scale, double dropout_p,
-       std::optional<int64_t> dropout_seed)
-      : q(rows_contiguous(q_in)), k(rows_contiguous(k_in)), v(rows_contiguous(v_in)) {
-    if (attn_mask) mask = kernel_mask(*attn_mask, {q.size(0), q.size(1), q.size(2), k.size(2)});
-    params.dtype = kernel_dtype(q.scalar_type());
-    params.batch = q.size(0);
-    params.heads = q.size(1);
-    params.kv_heads = k.size(1);
-    params.queries = q.size(2);
-    params.keys = k.size(2);
-    params.width = q.size(3);
-    params.value_width = v.size(3);
-    params.q = const_view(q);
-    params.k = const_view(k);
-    params.v = const_view(v);
-    params.mask = mask_view(mask);
-    params.is_causal = is_causal;
-    params.scale = scale_or_default(scale, q);
-    params.dropout_p = dropout_p;
-    params.dropout_seed = static_cast<uint64_t>(dropout_seed.value_or(0));
-  }
-};
+using Call = AttentionCall<kernels::SoftmaxParams>;
 
 std::tuple<at::Tensor, at::Tensor> run_forward(const at::Tensor& q, const at::Tensor& k,
                                                const at::Tensor& v, const OptTensor& attn_mask,
@@ -112,14 +70,7 @@ SoftmaxGrads softmax_attention_backward_cpu(const at::Tensor& grad, const at::Te
   g.dq = mut_view(dq);
   g.dk = mut_view(dk);
   g.dv = mut_view(dv);
-  if (mask_grad) {  // the mask's own sizes; where it broadcasts the stride is 0 and the kernel sums
-    // without a score the kernel has nothing to write
-    dmask = call.mask.numel() == 0 ? at::zeros(attn_mask->sizes(), call.mask.options())
-                                   : fresh(attn_mask->sizes(), call.mask.options());
-    const at::Tensor full = dmask.expand(call.mask.sizes());
-    g.dmask = {dmask.mutable_data_ptr(), full.stride(0), full.stride(1), full.stride(2),
-               full.stride(3)};
-  }
+  if (mask_grad) dmask = call.mask_gradient(*attn_mask, g.dmask);
   kernels::softmax_attention_backward(call.params, g);
   return {dq, dk, dv, mask_grad ? dmask.to(attn_mask->scalar_type()) : at::empty({0}, q.options())};
 }

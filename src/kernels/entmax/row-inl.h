@@ -161,7 +161,7 @@ class SparsemaxForm {
  public:
   using Position = SparsemaxPosition;
   static constexpr bool kCheap = true, kCurved = false;
-  SparsemaxForm(float e, double shift) : t_(e, shift) {}
+  SparsemaxForm(float e, double shift, bool = false) : t_(e, shift) {}
   HWY_INLINE FloatVec weight(FloatVec x) const { return hn::Max(t_(x), hn::Zero(FloatTag())); }
   HWY_INLINE Weights weights(FloatVec x) const {
     const FloatTag d;
@@ -178,7 +178,7 @@ class RootForm {
  public:
   using Position = RootPosition;
   static constexpr bool kCheap = true, kCurved = true;
-  RootForm(float e, double shift) : t_(e, shift) {}
+  RootForm(float e, double shift, bool = false) : t_(e, shift) {}
   HWY_INLINE FloatVec weight(FloatVec x) const {
     const FloatVec s = hn::Max(t_(x), hn::Zero(FloatTag()));
     return hn::Mul(s, s);
@@ -198,18 +198,17 @@ class RootForm {
 class Relative {
  public:
   using Position = CurvePosition;
-  Relative(float e, double shift) {
+  // weight() gives p where `scaled`, else p / M.
+  Relative(float e, double shift, bool scaled) {
     const FloatTag d;
     const double slope = e / (1.0 - static_cast<double>(e) * shift);
     high_ = hn::Set(d, static_cast<float>(slope));
     low_ = hn::Set(d, static_cast<float>(slope - static_cast<float>(slope)));
     inv_e_ = hn::Set(d, 1.0f / e);
     scale_ = hn::Set(d, 1.0f);
-  }
-  // M, without which weight() gives p / M.
-  void set_scale(float e, double shift) {
-    scale_ = hn::Set(FloatTag(),
-                     static_cast<float>(std::exp(std::log1p(-static_cast<double>(e) * shift) / e)));
+    if (!scaled) return;
+    const double log_max = std::log1p(-static_cast<double>(e) * shift) / e;
+    scale_ = hn::Set(d, static_cast<float>(std::exp(log_max)));
   }
 
  protected:
@@ -223,7 +222,7 @@ class Relative {
 class PowerForm : public Relative {
  public:
   static constexpr bool kCheap = false, kCurved = true;
-  PowerForm(float e, double shift) : Relative(e, shift) {}
+  PowerForm(float e, double shift, bool scaled = false) : Relative(e, shift, scaled) {}
   HWY_INLINE FloatVec weight(FloatVec x) const { return hn::Mul(weights(x).p, scale_); }
   HWY_INLINE Weights weights(FloatVec x) const {
     const FloatTag d;
@@ -247,7 +246,7 @@ class PowerForm : public Relative {
 class LogForm : public Relative {
  public:
   static constexpr bool kCheap = false, kCurved = true;
-  LogForm(float e, double shift) : Relative(e, shift) {}
+  LogForm(float e, double shift, bool scaled = false) : Relative(e, shift, scaled) {}
   HWY_INLINE FloatVec weight(FloatVec x) const { return hn::Mul(weights(x).p, scale_); }
   HWY_INLINE Weights weights(FloatVec x) const {
     const FloatTag d;
@@ -313,21 +312,24 @@ HWY_INLINE typename Form::Position look(const float* HWY_RESTRICT list, int64_t 
 template <class Form>
 HWY_INLINE double lower_bound(const float* HWY_RESTRICT list, int64_t n, float e) {
   const double shift = look<Form>(list, n, e, 0).fast();
+  if (!(e * shift < 1)) return 0;  // past every root
   return std::max(0.0, shift + look<Form>(list, n, e, shift).newton());
 }
 
+// A gap that is rounding.
+inline constexpr double kStrictGap = 3e-7;
 // Gap from which one more step reaches the root to 1e-7. Halley's error is about e^2 gap^3 / 10;
 // entries that leave the support within the step add at most n (e gap)^(1/e).
 HWY_INLINE double last_gap(double e, int64_t n) {
   const double log_n = 0.6931472 * (std::ilogb(n) + 1);
-  return std::max(3e-7, std::min({0.15, 0.004 / e, std::exp(-e * (16.1 + log_n)) / e}));
+  return std::max(kStrictGap, std::min({0.15, 0.004 / e, std::exp(-e * (16.1 + log_n)) / e}));
 }
 
 // shift of a list of n entries (filled up with -inf to whole vectors) whose largest is 0, from a
-// start at any lower bound.
+// start at any lower bound; a step from a gap of at most `last` is the last one.
 template <class Form>
-HWY_INLINE double solve_list(const float* HWY_RESTRICT list, int64_t n, float e, double start) {
-  const double last = last_gap(e, n);
+HWY_INLINE double solve_list(const float* HWY_RESTRICT list, int64_t n, float e, double start,
+                             double last) {
   // shift = (1 - p_max^e) / e with p_max >= 1 / n
   double low = 0, high = std::min((1 - 1e-9) / e, 0.6931472 * (std::ilogb(n) + 1));
   double shift = start;

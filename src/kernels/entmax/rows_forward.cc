@@ -74,19 +74,32 @@ HWY_INLINE int64_t whole_vectors(int64_t n) {
   return (n + float_lanes() - 1) / float_lanes() * float_lanes();
 }
 
+// Writes the row's weights; returns their sum where Form counts it, else 1.
 template <class Form>
-HWY_INLINE void store_weights(const float* HWY_RESTRICT z, int64_t n, float max, const Form& form,
-                              float* HWY_RESTRICT p) {
+HWY_INLINE double store_weights(const float* HWY_RESTRICT z, int64_t n, float max, const Form& form,
+                                float* HWY_RESTRICT p) {
   const FloatTag d;
   const int64_t lanes = float_lanes();
   const FloatVec top = hn::Set(d, max);
+  FloatVec run = hn::Zero(d);
+  bool pending = false;
+  double sum = Form::kCheap ? 1 : 0;
   for_vectors(z, n, [&](int64_t i, FloatVec v) HEDGEROW_ROW_FUNCTOR {
     const FloatVec x = hn::Sub(v, top);
     FloatVec w = hn::Zero(d);
     if constexpr (Form::kCheap) {
       w = form.weight(x);
     } else {
-      if (form.any(x)) w = form.weight(x);
+      if (form.any(x)) {
+        w = form.weight(x);
+        run = hn::Add(run, w);
+        pending = true;
+      }
+      if (pending && ((i / lanes + 1) % 8 == 0 || i + lanes >= n)) {
+        sum += reduce_sum(run);
+        run = hn::Zero(d);
+        pending = false;
+      }
     }
     if (i + lanes <= n) {
       hn::StoreU(w, d, p + i);
@@ -94,6 +107,26 @@ HWY_INLINE void store_weights(const float* HWY_RESTRICT z, int64_t n, float max,
       store_tail(w, p + i, n - i);
     }
   });
+  return sum;
+}
+
+// Equal entries round alike, so that logarithms of many can move the sum by more than 1e-6 at
+// thresholds that are right to a bit: what they rounded is shared out. A sum further off than
+// rounding explains means that the search ended too early: it is repeated with no trust in its last
+// step.
+template <class Form>
+HWY_INLINE double correct_sum(const float* HWY_RESTRICT z, int64_t n, float max, float e,
+                              const float* HWY_RESTRICT list, int64_t size, double shift,
+                              double sum, float* HWY_RESTRICT p) {
+  constexpr double kRounding = 4e-6;
+  if (std::fabs(sum - 1) > kRounding) {
+    shift = solve_list<Form>(list, size, e, 0, kStrictGap);
+    sum = store_weights(z, n, max, Form(e, shift, true), p);
+  }
+  if (std::fabs(sum - 1) > kRounding) return shift;
+  const float scale = static_cast<float>(1 / sum);
+  for (int64_t i = 0; i < n; i++) p[i] *= scale;
+  return shift;
 }
 
 // Returns shift.
@@ -113,10 +146,13 @@ HWY_INLINE double sparse_row(const float* HWY_RESTRICT z, int64_t n, float max, 
   // supported: d > shift - 1/e; a little less, for rounding. p <= exp(d) is 0 below -105.
   const float bound = std::max(static_cast<float>(start - 1.000002 / e), -105.0f);
   const int64_t size = whole_vectors(select(z, n, max, bound, list));
-  const double shift = solve_list<Form>(list, size, e, start);
-  Form form(e, shift);
-  if constexpr (!Form::kCheap) form.set_scale(e, shift);
-  store_weights(z, n, max, form, p);
+  const double shift = solve_list<Form>(list, size, e, start, last_gap(e, size));
+  const double sum = store_weights(z, n, max, Form(e, shift, true), p);
+  if constexpr (!Form::kCheap) {
+    if (!(std::fabs(sum - 1) <= 4e-7)) {
+      return correct_sum<Form>(z, n, max, e, list, size, shift, sum, p);
+    }
+  }
   return shift;
 }
 

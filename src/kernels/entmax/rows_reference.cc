@@ -112,7 +112,9 @@ void entmax_topk_forward_reference(const EntmaxRows& rows, const ConstRows& x, c
   const Scores scores(rows, x, mask);
   const RowOffsets alpha_at(rows, rows.alpha_strides, 0);
   for (int64_t r = 0; r < num_rows(rows); r++) {
-    const std::vector<double> z = scores(r);
+    std::vector<double> z = scores(r);
+    std::replace_if(
+        z.begin(), z.end(), [](double v) { return std::isnan(v); }, -kInf);  // to sort
     std::vector<int64_t> order(z.size());
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return z[a] > z[b]; });

@@ -141,6 +141,7 @@ TEST(EntmaxReference, ClosedForms) {
 
 // Derivatives of the definition by central differences of itself, in z and alpha.
 TEST(EntmaxReference, GradientsAreDerivatives) {
+  int compared = 0;
   for (double alpha : {1.3, 1.5, 1.8, 2.0, 2.3, 3.0, 5.0}) {
     const int64_t n = 7;
     Rows<double> t = sampled<double>(3, n, alpha, 0.4, 11);
@@ -156,6 +157,7 @@ TEST(EntmaxReference, GradientsAreDerivatives) {
     };
     for (int64_t r = 0; r < t.rows; r++) {
       if (near_threshold(t.row(t.x, r), t.row(t.p, r), alpha)) continue;
+      compared++;
       for (int64_t i = 0; i < n; i++) {
         const double at = t.x[r * n + i];
         t.x[r * n + i] = at + step;
@@ -173,6 +175,7 @@ TEST(EntmaxReference, GradientsAreDerivatives) {
       EXPECT_NEAR(t.grad_alpha[r], (up - down) / (2 * step), 1e-7) << alpha;
     }
   }
+  EXPECT_GE(compared, 19);
 }
 
 // At alpha = 1 and just above it the gradient for alpha is the limit, (p/2)(sum p log^2 p - log^2
@@ -311,6 +314,35 @@ TEST(Entmax, LongFlatRowsSumToOne) {
         t.x[77] += static_cast<float>(spread);
         t.forward();
         EXPECT_NEAR(sum_of(t.row(t.p, 0)), 1.0, 1e-6) << target << " " << alpha << " " << spread;
+      }
+    }
+  }
+}
+
+// One large entry and thousands of small ones around the threshold, which enter and leave the
+// support within a step of the search.
+TEST(Entmax, ClustersAtTheThreshold) {
+  for (const std::string& target : simd_targets()) {
+    SimdGuard guard(target);
+    for (double alpha : {1.02, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 1.97, 2.0, 2.4}) {
+      const double e = alpha - 1;
+      Rows<float> t(40, 3000, alpha);
+      for (int64_t r = 0; r < t.rows; r++) {
+        const double center = -uniform(1, r) / e, width = std::pow(10.0, -4 * uniform(2, r)) / e;
+        for (int64_t i = 1; i < t.length; i++) {
+          const double x = center + width * (uniform(r, i) - 0.5);
+          t.x[r * t.length + i] = static_cast<float>(std::min(0.0, x));
+        }
+      }
+      t.forward();
+      for (int64_t r = 0; r < t.rows; r++) {
+        const std::vector<double> z = t.row(t.x, r), got = t.row(t.p, r);
+        std::vector<double> want(t.length);
+        entmax::row_forward(z.data(), t.length, alpha, want.data());
+        ASSERT_NEAR(sum_of(got), 1.0, 1e-6) << target << " " << alpha << " row " << r;
+        for (int64_t i = 0; i < t.length; i++) {
+          ASSERT_NEAR(got[i], want[i], 2e-6) << target << " " << alpha << " row " << r;
+        }
       }
     }
   }

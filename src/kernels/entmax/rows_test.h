@@ -16,8 +16,9 @@ using hedgerow::testing_support::normal;
 using hedgerow::testing_support::uniform;
 
 // From a value well inside the support to one well outside, and the values where forms change.
-inline const std::vector<double> kAlphas = {1.0,  1 + 1e-7, 1.0001, 1.01, 1.1, 1.2, 1.25, 1.3, 1.5,
-                                            1.75, 1.9,      2.0,    2.2,  2.5, 3.0, 5.0,  10.0};
+inline const std::vector<double> kAlphas = {1.0, 1 + 1e-14, 1 + 1e-7, 1.0001, 1.01, 1.1,
+                                            1.2, 1.25,      1.3,      1.5,    1.75, 1.9,
+                                            2.0, 2.2,       2.5,      3.0,    5.0,  10.0};
 
 // p of a row by bisection in long double: on lambda for alpha <= 1.8, on the smallest supported
 // weight of a support found by trial above. Nothing is shared with the code under test.

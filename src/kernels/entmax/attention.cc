@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kForwardTasks = 96;
 // Backward tasks wanted; a task is a range of at least kMinQueries queries of one key/value head,
 // since every range packs the head's keys again and keeps its own part of dk and dv.
-constexpr int64_t kBackwardTasks = 24;
+constexpr int64_t kBackwardTasks = 12;
 constexpr int64_t kMinQueries = 512;
 // 12 bytes of statistics and 96 x 6 or 72 x 8 bytes of entries are 588 bytes a row.
 constexpr int64_t kNarrowCapacity = 96;

@@ -13,15 +13,50 @@ HWY_BEFORE_NAMESPACE();
 namespace hedgerow::kernels {
 namespace HWY_NAMESPACE {
 
+namespace {
+
+// Where gradients of the rows of head (b, h) are summed: where they go, if that is float32 in whole
+// vectors, else in scratch.
+GradientRows gradient_rows(DType dtype, const MutTensor& to, int64_t b, int64_t h, int64_t rows,
+                           int64_t width, float* partial, AlignedBuffer<float>& scratch) {
+  const int64_t padded = round_up(width, float_lanes());
+  GradientRows sum;
+  if (padded == width && partial != nullptr) {
+    sum = {partial, width};
+  } else if (padded == width && dtype == DType::kFloat32) {
+    sum = {row<float>(to, b, h, 0), to.row_stride};
+  } else {
+    sum = {reserve(scratch, rows * padded), padded};
+  }
+  for (int64_t r = 0; r < rows; r++) std::fill_n(sum.data + r * sum.stride, padded, 0.0f);
+  return sum;
+}
+
+// Moves what was summed in scratch to where it goes.
+void store_rows(DType dtype, const GradientRows& sum, const MutTensor& to, int64_t b, int64_t h,
+                int64_t rows, int64_t width, float* partial, const AlignedBuffer<float>& scratch) {
+  if (sum.data != scratch.data()) return;
+  for (int64_t r = 0; r < rows; r++) {
+    const float* from = sum.data + r * sum.stride;
+    if (partial != nullptr) {
+      std::copy(from, from + width, partial + r * width);
+    } else {
+      store_row(dtype, from, width, 1.0f, row_pointer(dtype, to, b, h, r));
+    }
+  }
+}
+
+}  // namespace
+
 void entmax_queries(const EntmaxAttentionParams& p, const EntmaxGradients& g,
                     const QueryRange& range, EntmaxBackwardScratch& scratch) {
   EntmaxBackward head(p, g, scratch);
-  const int64_t ks = head.key_stride(), vs = head.value_stride();
-  float* dk = reserve(scratch.dk, p.keys * ks);
-  float* dv = reserve(scratch.dv, p.keys * vs);
-  float* dq = reserve(scratch.dq, kRowTile * ks);
-  std::fill(dk, dk + p.keys * ks, 0.0f);
-  std::fill(dv, dv + p.keys * vs, 0.0f);
+  const GradientRows dk =
+      gradient_rows(p.dtype, g.dk, range.b, range.g, p.keys, p.width, range.partial_dk, scratch.dk);
+  const GradientRows dv = gradient_rows(p.dtype, g.dv, range.b, range.g, p.keys, p.value_width,
+                                        range.partial_dv, scratch.dv);
+  const int64_t width = head.key_width();
+  float* dq = reserve(scratch.dq, kRowTile * width);
   const int64_t seen = range.end > range.begin ? causal_keys(p, range.end - 1) : 0;
   head.set_head(range.b, range.g, seen);
   for (int64_t member = 0; member < group_size(p); member++) {
@@ -29,27 +64,19 @@ void entmax_queries(const EntmaxAttentionParams& p, const EntmaxGradients& g,
     range.dalpha[member] = 0;
     for (int64_t t0 = range.begin; t0 < range.end; t0 += kRowTile) {
       const int64_t rows = std::min(kRowTile, range.end - t0);
-      std::fill(dq, dq + rows * ks, 0.0f);
+      std::fill(dq, dq + rows * width, 0.0f);
       range.dalpha[member] += head.tile(
           h, t0, rows, [&](int64_t r, int64_t n) { head.accumulate_list(r, n, dq, dk, dv); },
           [&] { head.accumulate_dense(dq, dk, dv); });
       for (int64_t r = 0; r < rows; r++) {
-        store_row(p.dtype, dq + r * ks, p.width, static_cast<float>(p.scale),
+        store_row(p.dtype, dq + r * width, p.width, static_cast<float>(p.scale),
                   row_pointer(p.dtype, g.dq, range.b, h, t0 + r));
       }
     }
   }
-  for (int64_t s = 0; s < p.keys; s++) {
-    if (range.partial_dk != nullptr) {
-      std::copy(dk + s * ks, dk + s * ks + p.width, range.partial_dk + s * p.width);
-      std::copy(dv + s * vs, dv + s * vs + p.value_width, range.partial_dv + s * p.value_width);
-    } else {
-      store_row(p.dtype, dk + s * ks, p.width, 1.0f,
-                row_pointer(p.dtype, g.dk, range.b, range.g, s));
-      store_row(p.dtype, dv + s * vs, p.value_width, 1.0f,
-                row_pointer(p.dtype, g.dv, range.b, range.g, s));
-    }
-  }
+  store_rows(p.dtype, dk, g.dk, range.b, range.g, p.keys, p.width, range.partial_dk, scratch.dk);
+  store_rows(p.dtype, dv, g.dv, range.b, range.g, p.keys, p.value_width, range.partial_dv,
+             scratch.dv);
 }
 
 void sum_parts(DType dtype, const MutTensor& to, int64_t b, int64_t g, int64_t s0, int64_t rows,

@@ -33,115 +33,145 @@ class EntmaxForward {
         list_(scratch.list),
         e_(alpha_of(p, tile.h) - 1),
         lanes_(float_lanes()),
-        head_(p, scratch.head),
+        keys_(p.dtype, p.k, p.keys, p.width, scratch.keys),
+        values_(p.dtype, p.v, p.keys, p.value_width, scratch.values),
         scores_(p, scratch.tile) {
-    reserve_list(list_, p.keys);
-    keys_ = list_.keys.data();
-    weights_ = list_.weights.data();
-    value_stride_ = head_.value_stride();
-    out_ = reserve(scratch.out, kRowTile * value_stride_);
+    reserve_lists(list_, p.keys);
+    out_stride_ = values_.padded();
+    out_ = reserve(scratch.out, kRowTile * out_stride_);
   }
 
   void run() {
     int64_t t[kRowTile];
     for (int64_t r = 0; r < tile_.rows; r++) t[r] = tile_.t0 + r;
-    const int64_t end = causal_keys(p_, t[tile_.rows - 1]);
-    head_.select(tile_.b, tile_.h / group_size(p_));
-    head_.pack(end);
-    std::fill(out_, out_ + tile_.rows * value_stride_, 0.0f);
-    std::fill(dense_, dense_ + tile_.rows, false);
-    if (end > 0) scores_.compute(head_, tile_.b, tile_.h, t, tile_.rows);
+    const int64_t end = causal_keys(p_, t[tile_.rows - 1]), kv_head = tile_.h / group_size(p_);
+    keys_.select(tile_.b, kv_head);
+    values_.select(tile_.b, kv_head);
+    value_rows_ = values_.pack(end);
+    std::fill(out_, out_ + tile_.rows * out_stride_, 0.0f);
+    if (end > 0) scores_.compute(keys_, tile_.b, tile_.h, t, tile_.rows);
+    for (int64_t r = 0; r < tile_.rows; r++) max_[r] = visible(r) > 0 ? scores_.max(r) : -kInfinity;
     if (e_ > entmax::kLambdaForm) return wide_rows();
     with_curve(e_, [&](const auto& curve) { rows(curve); });
+    multiply_dense_rows();
   }
 
   void store(const MutTensor& out) const {
     for (int64_t r = 0; r < tile_.rows; r++) {
-      store_row(p_.dtype, out_ + r * value_stride_, p_.value_width, 1.0f,
+      store_row(p_.dtype, out_ + r * out_stride_, p_.value_width, 1.0f,
                 row_pointer(p_.dtype, out, tile_.b, tile_.h, tile_.t0 + r));
     }
   }
 
  private:
+  // A row whose list waits to be solved with others.
+  struct Listed {
+    int64_t row, n;
+  };
+
   int64_t visible(int64_t r) const { return causal_keys(p_, tile_.t0 + r); }
+  int32_t* keys(int64_t slot) { return list_.keys.data() + slot * list_.stride; }
+  float* weights(int64_t slot) { return list_.weights.data() + slot * list_.stride; }
 
   template <class Curve>
   void rows(const Curve& curve) {
-    for (int64_t r = 0; r < tile_.rows; r++) {
-      const float max = visible(r) > 0 ? scores_.max(r) : -kInfinity;
-      if (max == -kInfinity) {  // sees nothing
-        keep(r, entmax::Threshold<float>{}, 0);
-        continue;
+    HWY_ALIGN float shifts[kSteps];
+    bool all_dense = Curve::kEverywhere;  // so far: then bounds and lists are not worth their while
+    for (int64_t first = 0; first < tile_.rows; first += kGroup) {
+      const int64_t end = std::min(first + kGroup, tile_.rows);
+      if (!all_dense) {
+        group_bounds(curve, scores_.highest(first), panel_width(), max_ + first, kBoundSteps,
+                     shifts);
       }
-      float shift = 0.0f;
-      int64_t n = visible(r);
-      if constexpr (!Curve::kEverywhere) {
-        shift = shift_bound(curve, scores_.highest(r), panel_width(), max, kBoundSteps);
-        n = candidates(r, max, shift, curve.width());
+      bool dense = true;
+      for (int64_t r = first; r < end; r++) {
+        if (max_[r] == -kInfinity) {  // sees nothing
+          keep(r, entmax::Threshold<float>{}, 0, nullptr, nullptr);
+        } else if (all_dense) {
+          dense &= dense_row(curve, r, guess_) > kDenseShare * visible(r);
+        } else if (!list_row(curve, r, shifts[r - first])) {
+          dense_row(curve, r, shifts[r - first]);
+        } else {
+          dense = false;
+        }
       }
-      const bool dense = Curve::kEverywhere || n > kDenseShare * visible(r);
-      if (dense) {
-        dense_row(curve, r, max, shift);
-      } else {
-        sparse_row(curve, r, n, max, shift);
-      }
+      all_dense = Curve::kEverywhere || dense;
     }
-    multiply_dense_rows();
+    solve_lists(curve);
+  }
+
+  // Lists the candidates of row r; false if they are too many for a list.
+  template <class Curve>
+  bool list_row(const Curve& curve, int64_t r, float shift) {
+    const int64_t slot = num_listed_;
+    const int64_t n = candidates(r, shift, curve.width(), slot);
+    if (n > kDenseShare * visible(r)) return false;
+    float* y = list_.scores.data() + slot * list_.stride;
+    const float* row = scores_.scores(r);
+    const float max = max_[r];
+    const int32_t* key = keys(slot);
+    for (int64_t i = 0; i < n; i++) y[i] = row[key[i]] - max;
+    listed_[slot] = {r, n};
+    listed_shifts_[slot] = shift;
+    if (++num_listed_ == kGroup) solve_lists(curve);
+    return true;
   }
 
   // Keys that can be supported when lambda - max >= shift.
-  int64_t candidates(int64_t r, float max, float shift, float width) {
-    const float least = lowest_candidate(max, shift, width);
-    return select_keys(scores_.scores(r), scores_.padded(r), least, list_.bits.data(), keys_);
+  int64_t candidates(int64_t r, float shift, float width, int64_t slot) {
+    const float least = lowest_candidate(max_[r], shift, width);
+    return select_keys(scores_.scores(r), scores_.padded(r), least, list_.bits.data(),
+                       list_.words.data(), keys(slot));
   }
 
-  // The n candidates keys_ of row r.
   template <class Curve>
-  void sparse_row(const Curve& curve, int64_t r, int64_t n, float max, float shift) {
-    float* z = list_.scores.data();
-    const float* row = scores_.scores(r);
-    for (int64_t i = 0; i < n; i++) z[i] = row[keys_[i]];
-    const int64_t padded = round_up(n, lanes_);
-    std::fill(z + n, z + padded, -kInfinity);
-    shift = solve_weights(curve, z, padded, max, shift, list_.s.data(), list_.u.data(), weights_);
-    int64_t support = 0;
-    for (int64_t i = 0; i < n; i++) {  // in place: support <= i
-      weights_[support] = weights_[i];
-      keys_[support] = keys_[i];
-      support += weights_[i] > 0;
+  void solve_lists(const Curve& curve) {
+    if (num_listed_ == 0) return;
+    int64_t longest = 0;
+    for (int64_t i = 0; i < num_listed_; i++) longest = std::max(longest, listed_[i].n);
+    longest = round_up(longest, lanes_);
+    for (int64_t i = 0; i < kGroup; i++) {
+      float* y = list_.scores.data() + i * list_.stride;
+      std::fill(y + (i < num_listed_ ? listed_[i].n : 0), y + longest, -kInfinity);
     }
-    entmax::Threshold<float> threshold{static_cast<float>(e_)};
-    threshold.max = max;
-    threshold.shift = shift;
-    keep(r, threshold, support);
-    add_values(r, support);
+    solve_group(curve, list_.scores.data(), longest, list_.stride, num_listed_, listed_shifts_,
+                list_.s.data(), list_.u.data(), list_.weights.data());
+    for (int64_t i = 0; i < num_listed_; i++) {
+      const int64_t n = drop_zeros(weights(i), keys(i), listed_[i].n);
+      keep(listed_[i].row, threshold(listed_[i].row, listed_shifts_[i]), n, keys(i), weights(i));
+      add_values(listed_[i].row, n, keys(i), weights(i));
+    }
+    num_listed_ = 0;
   }
 
-  // Row r in place: scores to weights.
+  // Row r in place: scores to weights; returns the size of its support.
   template <class Curve>
-  void dense_row(const Curve& curve, int64_t r, float max, float shift) {
+  int64_t dense_row(const Curve& curve, int64_t r, float shift) {
     float* row = scores_.scores(r);
     const int64_t n = visible(r), padded = scores_.padded(r);
     if (!Curve::kEverywhere && padded >= kSampledVecs * lanes_) {
-      shift = sampled_shift(curve, row, padded, n, max, shift);
+      shift = sampled_shift(curve, row, padded, n, max_[r], shift);
+    } else if (!Curve::kEverywhere) {
+      shift = std::min(shift, curve.largest_shift(static_cast<float>(n)));
     }
-    shift = solve_weights(curve, row, padded, max, shift, list_.s.data(), list_.u.data(), row);
+    guess_ = solve_row(curve, row, padded, max_[r], shift, list_.s.data(), list_.u.data(), row);
     std::fill(row + padded, row + scores_.padded(tile_.rows - 1), 0.0f);
     dense_[r] = true;
-    entmax::Threshold<float> threshold{static_cast<float>(e_)};
-    threshold.max = max;
-    threshold.shift = shift;
+    const int64_t support = count_positive(row, padded);
     if (support_ != nullptr) {
-      const int64_t support = count_positive(row, padded);
       if (support <= entmax_support_capacity(p_.keys)) {
-        select_keys(row, padded, 0.0f, list_.bits.data(), keys_);
+        // slot kGroup - 1 is free: a full group has been solved
+        int32_t* key = keys(kGroup - 1);
+        select_keys(row, padded, 0.0f, list_.bits.data(), list_.words.data(), key);
+        for (int64_t i = 0; i < support; i++) weights(kGroup - 1)[i] = row[key[i]];
       }
-      keep(r, threshold, support, [&](int64_t i) { return row[keys_[i]]; });
+      keep(r, threshold(r, guess_), support, keys(kGroup - 1), weights(kGroup - 1));
     }
     if (p_.dropout_p > 0) {
       const uint64_t key = row_key(r);
       for (int64_t s = 0; s < n; s++) row[s] *= dropout(key, s);
     }
+    return support;
   }
 
   // A guess near lambda - max: that of every eighth vector, each counted eight times.
@@ -154,7 +184,9 @@ class EntmaxForward {
     for (int i = 0; i < kSteps; i++) {
       const RowSums sums = row_sums(curve, row, padded, kSampleStride, max, shift);
       if (!(sums.s > 0)) break;
-      shift = std::clamp(shift + curve.step(sums.p * share, sums.s * share), 0.0f, largest);
+      const float step = row_step(curve, sums, share);
+      shift = std::clamp(shift + step, 0.0f, largest);
+      if (std::fabs(step) < 0.02f) break;
     }
     return shift;
   }
@@ -163,22 +195,26 @@ class EntmaxForward {
   void wide_rows() {
     const float width = static_cast<float>(1 / e_);
     for (int64_t r = 0; r < tile_.rows; r++) {
-      const float max = visible(r) > 0 ? scores_.max(r) : -kInfinity;
-      const int64_t n = max == -kInfinity ? 0 : candidates(r, max, 0.0f, width);
+      const int64_t n = max_[r] == -kInfinity ? 0 : candidates(r, 0.0f, width, 0);
       const float* row = scores_.scores(r);
       list_.wide_scores.resize(n);
-      for (int64_t i = 0; i < n; i++) list_.wide_scores[i] = row[keys_[i]];
-      const entmax::Threshold<double> threshold =
+      for (int64_t i = 0; i < n; i++) list_.wide_scores[i] = row[keys(0)[i]];
+      const entmax::Threshold<double> wide =
           entmax::solve(list_.wide_scores.data(), n, e_, list_.wide_scratch);
-      int64_t support = 0;
       for (int64_t i = 0; i < n; i++) {
-        weights_[support] = static_cast<float>(threshold.weight(list_.wide_scores[i]));
-        keys_[support] = keys_[i];
-        support += weights_[support] > 0;
+        weights(0)[i] = static_cast<float>(wide.weight(list_.wide_scores[i]));
       }
-      keep(r, threshold, support);
-      add_values(r, support);
+      const int64_t support = drop_zeros(weights(0), keys(0), n);
+      keep(r, wide, support, keys(0), weights(0));
+      add_values(r, support, keys(0), weights(0));
     }
+  }
+
+  entmax::Threshold<float> threshold(int64_t r, float shift) const {
+    entmax::Threshold<float> row{static_cast<float>(e_)};
+    row.max = max_[r];
+    row.shift = shift;
+    return row;
   }
 
   uint64_t row_key(int64_t r) const {
@@ -190,52 +226,33 @@ class EntmaxForward {
   }
 
   template <class Threshold>
-  void keep(int64_t r, const Threshold& threshold, int64_t n) const {
-    keep(r, threshold, n, [&](int64_t i) { return weights_[i]; });
-  }
-  template <class Threshold, class Weights>
-  void keep(int64_t r, const Threshold& threshold, int64_t n, Weights weights) const {
+  void keep(int64_t r, const Threshold& threshold, int64_t n, const int32_t* keys,
+            const float* weights) const {
     if (support_ == nullptr) return;
     KeptRow(p_, *support_, tile_.b, tile_.h, tile_.t0 + r)
         .store(
-            threshold, n, [&](int64_t i) { return keys_[i]; }, weights);
+            threshold, n, [=](int64_t i) { return keys[i]; },
+            [=](int64_t i) { return weights[i]; });
   }
 
-  // out_ of row r += weights_ times the values of keys_.
-  void add_values(int64_t r, int64_t n) {
-    float* w = weights_;
+  // out_ of row r += weights times the values of keys.
+  void add_values(int64_t r, int64_t n, int32_t* keys, const float* weights) {
     if (p_.dropout_p > 0) {
-      w = list_.dropped.data();
-      const uint64_t key = row_key(r);
-      int64_t kept = 0;  // what is dropped is not read
+      float* kept = list_.dropped.data();
+      const uint64_t row = row_key(r);
+      int64_t num_kept = 0;  // what is dropped is not read
       for (int64_t i = 0; i < n; i++) {
-        w[kept] = weights_[i] * dropout(key, keys_[i]);
-        keys_[kept] = keys_[i];
-        kept += w[kept] > 0;
+        kept[num_kept] = weights[i] * dropout(row, keys[i]);
+        keys[num_kept] = keys[i];
+        num_kept += kept[num_kept] > 0;
       }
-      n = kept;
+      n = num_kept;
+      weights = kept;
     }
-    for_vec_panels(value_stride_ / lanes_, [&](auto nv, int64_t j) HEDGEROW_FUNCTOR {
-      add_rows<decltype(nv)::value>(head_.value(0) + j * lanes_, value_stride_, keys_, w, n,
-                                    out_ + r * value_stride_ + j * lanes_);
+    for_vec_panels(out_stride_ / lanes_, [&](auto nv, int64_t j) HEDGEROW_FUNCTOR {
+      add_rows<decltype(nv)::value>(value_rows_ + j * lanes_, values_.stride(), keys, weights, n,
+                                    out_ + r * out_stride_ + j * lanes_);
     });
-    add_bad_values(r, [&](int64_t s) {
-      const int32_t* at = std::lower_bound(keys_, keys_ + n, static_cast<int32_t>(s));
-      return at < keys_ + n && *at == s ? w[at - keys_] : 0.0f;
-    });
-  }
-
-  // out_ of row r += values that are not finite, where they have weight.
-  template <class WeightOf>
-  void add_bad_values(int64_t r, WeightOf weight_of) {
-    for (const int64_t s : head_.bad_values()) {
-      const float w = s < visible(r) ? weight_of(s) : 0.0f;
-      const int64_t at = row_index(p_.v, tile_.b, tile_.h / group_size(p_), s);
-      for (int64_t i = 0; w != 0 && i < p_.value_width; i++) {
-        out_[r * value_stride_ + i] +=
-            w * static_cast<float>(load_element(p_.dtype, p_.v.data, at + i));
-      }
-    }
   }
 
   // out_ += weights v for runs of dense rows.
@@ -245,17 +262,27 @@ class EntmaxForward {
       end = begin + 1;
       if (!dense_[begin]) continue;
       while (end < tile_.rows && dense_[end]) end++;
-      for_vec_panels(value_stride_ / lanes_, [&](auto nv, int64_t j) HEDGEROW_FUNCTOR {
+      const float* v = values_.pack_clean(visible(end - 1));
+      for_vec_panels(out_stride_ / lanes_, [&](auto nv, int64_t j) HEDGEROW_FUNCTOR {
         for_row_tiles(end - begin, [&](auto mr, int64_t i) HEDGEROW_FUNCTOR {
           const int64_t r = begin + i;
           gemm_tile<decltype(mr)::value, decltype(nv)::value>(
               visible(r + decltype(mr)::value - 1), scores_.scores(r), scores_.stride(), 1,
-              head_.value(0) + j * lanes_, value_stride_, out_ + r * value_stride_ + j * lanes_,
-              value_stride_, true);
+              v + j * lanes_, out_stride_, out_ + r * out_stride_ + j * lanes_, out_stride_, true);
         });
       });
-      for (int64_t r = begin; r < end; r++) {
-        add_bad_values(r, [&](int64_t s) { return scores_.scores(r)[s]; });
+      for (int64_t r = begin; r < end; r++) add_bad_values(r);
+    }
+  }
+
+  // out_ of the dense row r += values that are not finite, where they have weight.
+  void add_bad_values(int64_t r) {
+    for (const int64_t s : values_.bad()) {
+      const float w = s < visible(r) ? scores_.scores(r)[s] : 0.0f;
+      const int64_t at = row_index(p_.v, tile_.b, tile_.h / group_size(p_), s);
+      for (int64_t i = 0; w != 0 && i < p_.value_width; i++) {
+        out_[r * out_stride_ + i] +=
+            w * static_cast<float>(load_element(p_.dtype, p_.v.data, at + i));
       }
     }
   }
@@ -265,12 +292,18 @@ class EntmaxForward {
   const ForwardTile& tile_;
   ListScratch& list_;
   double e_;
-  int64_t lanes_, value_stride_;
-  PackedHead head_;
+  int64_t lanes_, out_stride_;
+  HeadPanels keys_;
+  HeadRows values_;
   ScoreTile scores_;
-  int32_t* keys_;
-  float *weights_, *out_;
-  bool dense_[kRowTile];
+  const float* value_rows_ = nullptr;
+  float* out_;
+  float max_[kRowTile] = {};
+  bool dense_[kRowTile] = {};
+  float guess_ = 0;  // lambda - max of the last dense row
+  int64_t num_listed_ = 0;
+  Listed listed_[kGroup];
+  float listed_shifts_[kGroup] = {};
 };
 
 }  // namespace

@@ -137,42 +137,8 @@ HWY_INLINE double differentiate_wide(double alpha, const float* p, float* dw, in
   return dalpha;
 }
 
-// Folds a vector of blocks of 4 into their sum.
-#if HWY_TARGET != HWY_SCALAR
-template <class D>
-HWY_INLINE hn::Vec<hn::FixedTag<float, 4>> fold_blocks(D d, hn::Vec<D> v) {
-  if constexpr (hn::MaxLanes(D()) > 4) {
-    const hn::Half<D> half;
-    return fold_blocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
-  } else {
-    return v;
-  }
-}
-#endif
-
-// to[i] = the sum of the lanes of v_i, i < 4.
-HWY_INLINE void store_sums(FloatVec v0, FloatVec v1, FloatVec v2, FloatVec v3,
-                           float* HWY_RESTRICT to) {
-#if HWY_TARGET == HWY_SCALAR
-  to[0] = reduce_sum(v0);
-  to[1] = reduce_sum(v1);
-  to[2] = reduce_sum(v2);
-  to[3] = reduce_sum(v3);
-#else
-  const FloatTag d;
-  const hn::RepartitionToWide<FloatTag> dd;
-  const auto a = hn::Add(hn::InterleaveLower(d, v0, v1), hn::InterleaveUpper(d, v0, v1));
-  const auto b = hn::Add(hn::InterleaveLower(d, v2, v3), hn::InterleaveUpper(d, v2, v3));
-  const auto wa = hn::BitCast(dd, a), wb = hn::BitCast(dd, b);
-  const auto sums = hn::Add(hn::BitCast(d, hn::InterleaveLower(dd, wa, wb)),
-                            hn::BitCast(d, hn::InterleaveUpper(dd, wa, wb)));
-  hn::StoreU(fold_blocks(d, sums), hn::FixedTag<float, 4>(), to);
-#endif
-}
-
-// to[i] = x . rows[keys[i]] over `stride` (a multiple of the lanes) entries; to has room for 4
-// more.
-HWY_INLINE void dot_rows(const float* HWY_RESTRICT rows, int64_t stride,
+// to[i] = x . rows[keys[i]] over `width` (a multiple of the lanes) entries; to has room for 4 more.
+HWY_INLINE void dot_rows(const float* HWY_RESTRICT rows, int64_t stride, int64_t width,
                          const int32_t* HWY_RESTRICT keys, int64_t n, const float* HWY_RESTRICT x,
                          float* HWY_RESTRICT to) {
   const FloatTag d;
@@ -181,7 +147,7 @@ HWY_INLINE void dot_rows(const float* HWY_RESTRICT rows, int64_t stride,
     const float* row[4];
     for (int64_t k = 0; k < 4; k++) row[k] = rows + keys[std::min(i + k, n - 1)] * stride;
     FloatVec v0 = hn::Zero(d), v1 = v0, v2 = v0, v3 = v0;
-    for (int64_t j = 0; j < stride; j += lanes) {
+    for (int64_t j = 0; j < width; j += lanes) {
       const FloatVec xj = hn::LoadU(d, x + j);
       v0 = hn::MulAdd(xj, hn::LoadU(d, row[0] + j), v0);
       v1 = hn::MulAdd(xj, hn::LoadU(d, row[1] + j), v1);

@@ -22,38 +22,50 @@ inline constexpr int64_t kRowTile = 24;
 // Share of the visible keys above which rows are dense: multiplied as tiles, zeros and all.
 inline constexpr double kDenseShare = 0.3;
 
-// One key/value head, packed once per worker.
-struct PackedScratch {
-  AlignedBuffer<float> keys;    // K^T panels [panel][D][panel width]
-  AlignedBuffer<float> values;  // [S][Dv padded], rows that are not finite zeroed
-  AlignedBuffer<float> staging;
-  std::vector<int64_t> bad_values;  // keys whose value row is not finite
-  int64_t batch = -1, kv_head = -1, keys_done = 0;
+// K^T panels [panel][D][panel width] of one head, packed once per worker.
+struct PanelScratch {
+  AlignedBuffer<float> panels, staging;
+  int64_t batch = -1, kv_head = -1, done = 0;
+};
+// Rows of one head as float32, padded to whole vectors: as they are, and with those that are not
+// finite zeroed.
+struct RowScratch {
+  AlignedBuffer<float> rows, clean;
+  std::vector<int64_t> bad;  // rows that `clean` zeroes
+  int64_t batch = -1, kv_head = -1, rows_done = 0, clean_done = 0;
 };
 struct TileScratch {
   AlignedBuffer<float> q, scores, highest, bias;
 };
-// A row's supported keys, and what the row's solution needs on the way.
+// Rows whose lists are solved together.
+inline constexpr int64_t kGroup = 4;
+// Lists of keys, one per row of a group, and what their solution needs on the way.
 struct ListScratch {
-  AlignedBuffer<int32_t> keys;
-  AlignedBuffer<uint64_t> bits;
-  AlignedBuffer<float> scores, weights, dropped, s, u;
+  int64_t stride = 0;           // entries per list
+  AlignedBuffer<int32_t> keys;  // [kGroup][stride], like the next four
+  AlignedBuffer<float> scores, weights, s, u;
+  AlignedBuffer<float> dropped;         // [stride]
+  AlignedBuffer<uint64_t> bits, words;  // [stride / 64]
   std::vector<double> wide_scores, wide_scratch;
 };
-
-// Room for the longest list, in whole vectors and words of bits.
-inline void reserve_list(ListScratch& list, int64_t keys) {
-  const int64_t n = divide_up(keys, 64) * 64 + 64;
-  for (AlignedBuffer<float>* x : {&list.scores, &list.weights, &list.dropped, &list.s, &list.u}) {
-    reserve(*x, n);
+// Room for the longest lists, in whole vectors and words of bits, that start in different sets of
+// a cache.
+inline void reserve_lists(ListScratch& list, int64_t keys) {
+  list.stride = divide_up(keys, 64) * 64 + 192;
+  for (AlignedBuffer<float>* x : {&list.scores, &list.weights, &list.s, &list.u}) {
+    reserve(*x, kGroup * list.stride);
   }
-  if (list.keys.size() < n) list.keys.resize(n);
-  if (list.bits.size() < n / 64) list.bits.resize(n / 64);
+  reserve(list.dropped, list.stride);
+  if (list.keys.size() < kGroup * list.stride) list.keys.resize(kGroup * list.stride);
+  for (AlignedBuffer<uint64_t>* x : {&list.bits, &list.words}) {
+    if (x->size() < list.stride / 64) x->resize(list.stride / 64);
+  }
 }
 
 // What one worker keeps between forward tasks.
 struct EntmaxForwardScratch {
-  PackedScratch head;
+  PanelScratch keys;
+  RowScratch values;
   TileScratch tile;
   ListScratch list;
   AlignedBuffer<float> out;
@@ -66,13 +78,12 @@ void entmax_forward_tile(const EntmaxAttentionParams& p, const MutTensor& out,
 
 // What one worker keeps between backward tasks.
 struct EntmaxBackwardScratch {
-  PackedScratch head;
+  PanelScratch keys, values;
+  RowScratch key_rows, value_rows;
   TileScratch tile;
   ListScratch list;
-  AlignedBuffer<float> key_rows;      // [S][D padded], rows that are not finite zeroed
-  AlignedBuffer<float> value_panels;  // V^T panels [panel][Dv][panel width]
-  AlignedBuffer<float> dweights;      // of a tile, then dscores
-  AlignedBuffer<float> q, grad_out;   // rows of a tile
+  AlignedBuffer<float> dweights;     // of a tile, then dscores
+  AlignedBuffer<float> q, grad_out;  // rows of a tile
   AlignedBuffer<float> dq, dk, dv;
 };
 

@@ -36,51 +36,98 @@ HWY_NOINLINE HWY_MAYBE_UNUSED static void highest_tile(int64_t depth, const floa
       });
 }
 
-// Keys and values of one key/value head as the kernels read them; packed as far as asked for.
-class PackedHead {
+// The rows of one head of a tensor, transposed into panels as far as asked for.
+class HeadPanels {
  public:
-  PackedHead(const EntmaxAttentionParams& p, PackedScratch& scratch)
-      : p_(p), scratch_(scratch), value_stride_(round_up(p.value_width, float_lanes())) {}
+  HeadPanels(DType dtype, const ConstTensor& x, int64_t rows, int64_t width, PanelScratch& scratch)
+      : dtype_(dtype), x_(x), rows_(rows), width_(width), scratch_(scratch) {}
 
   void select(int64_t b, int64_t kv_head) {
     if (scratch_.batch == b && scratch_.kv_head == kv_head) return;
     scratch_.batch = b;
     scratch_.kv_head = kv_head;
-    scratch_.keys_done = 0;
-    scratch_.bad_values.clear();
+    scratch_.done = 0;
   }
-
-  // Makes keys [0, end) and their values ready.
+  // Makes the panels of rows [0, end) ready.
   void pack(int64_t end) {
-    const int64_t pw = panel_width();
-    reserve(scratch_.keys, round_up(p_.keys, pw) * p_.width);
-    reserve(scratch_.values, p_.keys * value_stride_);
-    const int64_t begin = scratch_.keys_done;
-    end = std::min(p_.keys, round_up(end, pw));
+    const int64_t pw = panel_width(), begin = scratch_.done;
+    end = std::min(rows_, round_up(end, pw));
     if (begin >= end) return;
-    pack_panels(p_.dtype, p_.k, scratch_.batch, scratch_.kv_head, begin, end, p_.width,
-                scratch_.keys.data(), reserve(scratch_.staging, pw * p_.width));
-    for (int64_t s = begin; s < end; s++) {
-      float* row = scratch_.values.data() + s * value_stride_;
-      load_row(p_.dtype, row_pointer(p_.dtype, p_.v, scratch_.batch, scratch_.kv_head, s),
-               p_.value_width, value_stride_, 1.0f, row);
-      if (all_finite(row, p_.value_width)) continue;
-      std::fill(row, row + value_stride_, 0.0f);
-      scratch_.bad_values.push_back(s);
-    }
-    scratch_.keys_done = end;
+    reserve(scratch_.panels, round_up(rows_, pw) * width_);
+    pack_panels(dtype_, x_, scratch_.batch, scratch_.kv_head, begin, end, width_,
+                scratch_.panels.data(), reserve(scratch_.staging, pw * width_));
+    scratch_.done = end;
   }
-
-  const float* key_panel(int64_t s) const { return scratch_.keys.data() + s * p_.width; }
-  const float* value(int64_t s) const { return scratch_.values.data() + s * value_stride_; }
-  int64_t value_stride() const { return value_stride_; }
-  // Keys whose values are not finite and lie here as zeros.
-  const std::vector<int64_t>& bad_values() const { return scratch_.bad_values; }
+  // The panel that starts with row s.
+  const float* at(int64_t s) const { return scratch_.panels.data() + s * width_; }
 
  private:
-  const EntmaxAttentionParams& p_;
-  PackedScratch& scratch_;
-  int64_t value_stride_;
+  DType dtype_;
+  const ConstTensor& x_;
+  int64_t rows_, width_;
+  PanelScratch& scratch_;
+};
+
+// The rows of one head of a tensor as float32 in whole vectors: where they lie if they are that,
+// else copied as far as asked for.
+class HeadRows {
+ public:
+  HeadRows(DType dtype, const ConstTensor& x, int64_t rows, int64_t width, RowScratch& scratch)
+      : dtype_(dtype),
+        x_(x),
+        rows_(rows),
+        width_(width),
+        padded_(round_up(width, float_lanes())),
+        in_place_(dtype == DType::kFloat32 && padded_ == width),
+        scratch_(scratch) {}
+
+  void select(int64_t b, int64_t kv_head) {
+    if (scratch_.batch == b && scratch_.kv_head == kv_head) return;
+    scratch_.batch = b;
+    scratch_.kv_head = kv_head;
+    scratch_.rows_done = scratch_.clean_done = 0;
+    scratch_.bad.clear();
+  }
+
+  // Rows [0, end), stride() apart, as they are.
+  const float* pack(int64_t end) {
+    if (in_place_) return row<float>(x_, scratch_.batch, scratch_.kv_head, 0);
+    float* rows = reserve(scratch_.rows, rows_ * padded_);
+    for (int64_t s = scratch_.rows_done; s < end; s++) load(s, rows + s * padded_);
+    scratch_.rows_done = std::max(scratch_.rows_done, end);
+    return rows;
+  }
+  int64_t stride() const { return in_place_ ? x_.row_stride : padded_; }
+
+  // Rows [0, end), padded() apart, for products in which an excluded row meets a factor of 0: those
+  // that are not finite are zeros.
+  const float* pack_clean(int64_t end) {
+    float* rows = reserve(scratch_.clean, rows_ * padded_);
+    for (int64_t s = scratch_.clean_done; s < end; s++) {
+      float* to = rows + s * padded_;
+      load(s, to);
+      if (all_finite(to, width_)) continue;
+      std::fill(to, to + padded_, 0.0f);
+      scratch_.bad.push_back(s);
+    }
+    scratch_.clean_done = std::max(scratch_.clean_done, end);
+    return rows;
+  }
+  int64_t padded() const { return padded_; }
+  // Rows that pack_clean zeroed.
+  const std::vector<int64_t>& bad() const { return scratch_.bad; }
+
+ private:
+  void load(int64_t s, float* to) const {
+    load_row(dtype_, row_pointer(dtype_, x_, scratch_.batch, scratch_.kv_head, s), width_, padded_,
+             1.0f, to);
+  }
+
+  DType dtype_;
+  const ConstTensor& x_;
+  int64_t rows_, width_, padded_;
+  bool in_place_;
+  RowScratch& scratch_;
 };
 
 // Scores of up to kRowTile rows of head (b, h) against the head's packed keys.
@@ -95,26 +142,27 @@ class ScoreTile {
   }
 
   // Rows t[0 .. rows), ascending. Every score that the row may not see becomes -inf.
-  void compute(const PackedHead& head, int64_t b, int64_t h, const int64_t* t, int64_t rows) {
+  void compute(HeadPanels& keys, int64_t b, int64_t h, const int64_t* t, int64_t rows) {
     const int64_t pw = panel_width(), end = causal_keys(p_, t[rows - 1]);
+    keys.pack(end);
     for (int64_t r = 0; r < rows; r++) {
       visible_[r] = causal_keys(p_, t[r]);
       load_row(p_.dtype, row_pointer(p_.dtype, p_.q, b, h, t[r]), p_.width, p_.width,
                static_cast<float>(p_.scale), q_ + r * p_.width);
     }
-    std::fill(highest_, highest_ + rows * pw, -kInfinity);
+    std::fill(highest_, highest_ + kRowTile * pw, -kInfinity);
     // panels that every row sees whole
     const int64_t full = p_.mask.kind == MaskKind::kNone ? visible_[0] / pw * pw : 0;
     for (int64_t s = 0; s < full; s += pw) {
       for_row_tiles(rows, [&](auto mr, int64_t r) HEDGEROW_FUNCTOR {
-        highest_tile<decltype(mr)::value>(p_.width, q_ + r * p_.width, p_.width, head.key_panel(s),
+        highest_tile<decltype(mr)::value>(p_.width, q_ + r * p_.width, p_.width, keys.at(s),
                                           scores_ + r * stride_ + s, stride_, highest_ + r * pw);
       });
     }
     for (int64_t s = full; s < end; s += pw) {
       const int64_t first = first_row_seeing(s, rows);
-      gemm(rows - first, kTileVecs, p_.width, q_ + first * p_.width, p_.width, 1, head.key_panel(s),
-           pw, scores_ + first * stride_ + s, stride_, false);
+      gemm(rows - first, kTileVecs, p_.width, q_ + first * p_.width, p_.width, 1, keys.at(s), pw,
+           scores_ + first * stride_ + s, stride_, false);
     }
     for (int64_t r = 0; r < rows; r++) exclude(b, h, t[r], r, full);
   }
@@ -165,10 +213,11 @@ class ScoreTile {
   int64_t visible_[kRowTile];
 };
 
-// Keys s of scores[0 .. n) above the threshold, ascending, to keys; returns their number. n is a
-// multiple of the lanes; `bits` has room for a bit per key.
+// Keys s of scores[0 .. n) above the threshold, ascending, to keys, which has room for 4 more;
+// returns their number. n is a multiple of the lanes; bits and words have room for a bit per key.
 HWY_INLINE int64_t select_keys(const float* HWY_RESTRICT scores, int64_t n, float threshold,
-                               uint64_t* HWY_RESTRICT bits, int32_t* HWY_RESTRICT keys) {
+                               uint64_t* HWY_RESTRICT bits, uint64_t* HWY_RESTRICT words,
+                               int32_t* HWY_RESTRICT keys) {
   const FloatTag d;
   const int64_t lanes = float_lanes();
   const FloatVec least = hn::Set(d, threshold);
@@ -180,18 +229,45 @@ HWY_INLINE int64_t select_keys(const float* HWY_RESTRICT scores, int64_t n, floa
     }
     return count;
   }
-  const int64_t words = divide_up(n, 64);
-  bits[words - 1] = 0;
+  const int64_t num_bits = divide_up(n, 64);
+  bits[num_bits - 1] = 0;
   uint8_t* bytes = reinterpret_cast<uint8_t*>(bits);
   for (int64_t s = 0; s < n; s += lanes) {
     hn::StoreMaskBits(d, hn::Gt(hn::LoadU(d, scores + s), least), bytes + s / 8);
   }
-  for (int64_t i = 0; i < words; i++) {
-    for (uint64_t word = bits[i]; word != 0; word &= word - 1) {
-      keys[count++] = static_cast<int32_t>(i * 64 + __builtin_ctzll(word));
-    }
+  // which words are not 0, without branches; then four keys at a time, since few words have more
+  int64_t num_words = 0;
+  for (int64_t i = 0; i < num_bits; i++) {
+    words[num_words] = static_cast<uint64_t>(i);
+    num_words += bits[i] != 0;
+  }
+  for (int64_t i = 0; i < num_words; i++) {
+    uint64_t word = bits[words[i]];
+    const int32_t first = static_cast<int32_t>(words[i] * 64);
+    int32_t* to = keys + count;
+    count += __builtin_popcountll(word);
+    do {
+      HEDGEROW_UNROLL
+      for (int k = 0; k < 4; k++) {
+        to[k] = first + __builtin_ctzll(word | 1ull << 63);
+        word &= word - 1;
+      }
+      to += 4;
+    } while (word != 0);
   }
   return count;
+}
+
+// Drops the entries of a list without weight; returns how many are left.
+HWY_INLINE int64_t drop_zeros(float* HWY_RESTRICT weights, int32_t* HWY_RESTRICT keys, int64_t n) {
+  int64_t left = 0;
+  for (int64_t i = 0; i < n; i++) {  // left <= i
+    const float w = weights[i];
+    weights[left] = w;
+    keys[left] = keys[i];
+    left += w > 0;
+  }
+  return left;
 }
 
 HWY_INLINE int64_t count_positive(const float* x, int64_t n) {

@@ -1,4 +1,4 @@
-// Shared by the tests of the rows: an oracle in long double, random rows.
+// Shared by the tests of the rows: an oracle in long double, rows with all their tensors.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "hedgerow/kernels/entmax.h"
 #include "testing/random.h"
 
 namespace hedgerow::kernels::entmax::testing_support {
@@ -92,6 +93,69 @@ inline bool near_threshold(const std::vector<double>& z, const std::vector<doubl
     if (std::fabs(t) < 1e-5 * e) return true;
   }
   return false;
+}
+
+// Rows [rows][length], contiguous, one alpha each, in float32 or float64.
+template <typename Real>
+struct Rows {
+  int64_t rows, length;
+  std::vector<double> alpha;
+  std::vector<Real> x, p, grad, dx;
+  std::vector<double> grad_alpha;
+
+  Rows(int64_t rows, int64_t length, double alpha_value)
+      : rows(rows),
+        length(length),
+        alpha(rows, alpha_value),
+        x(rows * length),
+        p(rows * length, std::numeric_limits<Real>::quiet_NaN()),
+        grad(rows * length),
+        dx(rows * length, std::numeric_limits<Real>::quiet_NaN()),
+        grad_alpha(rows, std::numeric_limits<double>::quiet_NaN()) {}
+
+  EntmaxRows shape() const {
+    EntmaxRows s;
+    s.dtype = sizeof(Real) == 8 ? DType::kFloat64 : DType::kFloat32;
+    s.sizes = {rows};
+    s.length = length;
+    s.alpha = alpha.data();
+    s.num_alphas = rows;
+    s.alpha_strides = {1};
+    return s;
+  }
+  void forward() { entmax_forward(shape(), {x.data()}, {}, {p.data()}); }
+  void backward() {
+    entmax_backward(shape(), {p.data()}, {grad.data()}, {dx.data()}, grad_alpha.data());
+  }
+  std::vector<double> row(const std::vector<Real>& t, int64_t r) const {
+    return {t.begin() + r * length, t.begin() + (r + 1) * length};
+  }
+};
+
+// Lengths around vectors and runs of every target.
+inline const std::vector<int64_t> kLengths = {
+    1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 100, 127, 129, 255, 257, 1000, 1025};
+inline const std::vector<double> kScales = {1e-3, 0.3, 1, 3, 100, 1e4};
+
+// Row r of a mix: normal, with ties, a few far above the rest, partly excluded.
+inline float sample(uint64_t seed, int64_t r, int64_t i, double scale) {
+  double x = normal(seed + r, i);
+  if (r % 4 == 1) x = std::round(2 * x) / 2;
+  if (r % 4 == 2) x = i % 5 ? x : x + 3;
+  if (r % 4 == 3 && uniform(seed + r, i) < 0.4) return -std::numeric_limits<float>::infinity();
+  return static_cast<float>(scale * x);
+}
+
+template <typename Real>
+Rows<Real> sampled(int64_t rows, int64_t length, double alpha, double scale, uint64_t seed) {
+  Rows<Real> t(rows, length, alpha);
+  for (int64_t r = 0; r < rows; r++) {
+    for (int64_t i = 0; i < length; i++) {
+      t.x[r * length + i] = sample(seed, r, i, scale);
+      t.grad[r * length + i] = static_cast<Real>(static_cast<float>(normal(seed + 100 + r, i)));
+    }
+  }
+  return t;
 }
 
 inline double sum_of(const std::vector<double>& x) {

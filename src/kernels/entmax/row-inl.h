@@ -303,14 +303,14 @@ HWY_INLINE Sums sum_weights(const float* HWY_RESTRICT list, int64_t n, const For
 
 // The position at `shift` of a list of which every stride-th vector is looked at.
 template <class Form>
-HWY_INLINE typename Form::Position look(const float* HWY_RESTRICT list, int64_t n, float e,
-                                        double shift, int64_t stride = 1) {
+HWY_NOINLINE typename Form::Position look(const float* HWY_RESTRICT list, int64_t n, float e,
+                                          double shift, int64_t stride = 1) {
   return {sum_weights(list, n, Form(e, shift), stride), e, shift, static_cast<double>(stride)};
 }
 
 // A shift at or left of that of any row that contains the list, whose largest entry is 0.
 template <class Form>
-HWY_INLINE double lower_bound(const float* HWY_RESTRICT list, int64_t n, float e) {
+HWY_NOINLINE double lower_bound(const float* HWY_RESTRICT list, int64_t n, float e) {
   const double shift = look<Form>(list, n, e, 0).fast();
   if (!(e * shift < 1)) return 0;  // past every root
   return std::max(0.0, shift + look<Form>(list, n, e, shift).newton());
@@ -328,8 +328,8 @@ HWY_INLINE double last_gap(double e, int64_t n) {
 // shift of a list of n entries (filled up with -inf to whole vectors) whose largest is 0, from a
 // start at any lower bound; a step from a gap of at most `last` is the last one.
 template <class Form>
-HWY_INLINE double solve_list(const float* HWY_RESTRICT list, int64_t n, float e, double start,
-                             double last) {
+HWY_NOINLINE double solve_list(const float* HWY_RESTRICT list, int64_t n, float e, double start,
+                               double last) {
   // shift = (1 - p_max^e) / e with p_max >= 1 / n
   double low = 0, high = std::min((1 - 1e-9) / e, 0.6931472 * (std::ilogb(n) + 1));
   double shift = start;

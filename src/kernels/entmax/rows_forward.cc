@@ -76,8 +76,8 @@ HWY_INLINE int64_t whole_vectors(int64_t n) {
 
 // Writes the row's weights; returns their sum where Form counts it, else 1.
 template <class Form>
-HWY_INLINE double store_weights(const float* HWY_RESTRICT z, int64_t n, float max, const Form& form,
-                                float* HWY_RESTRICT p) {
+HWY_NOINLINE double store_weights(const float* HWY_RESTRICT z, int64_t n, float max,
+                                  const Form& form, float* HWY_RESTRICT p) {
   const FloatTag d;
   const int64_t lanes = float_lanes();
   const FloatVec top = hn::Set(d, max);
@@ -115,9 +115,9 @@ HWY_INLINE double store_weights(const float* HWY_RESTRICT z, int64_t n, float ma
 // rounding explains means that the search ended too early: it is repeated with no trust in its last
 // step.
 template <class Form>
-HWY_INLINE double correct_sum(const float* HWY_RESTRICT z, int64_t n, float max, float e,
-                              const float* HWY_RESTRICT list, int64_t size, double shift,
-                              double sum, float* HWY_RESTRICT p) {
+HWY_NOINLINE double correct_sum(const float* HWY_RESTRICT z, int64_t n, float max, float e,
+                                const float* HWY_RESTRICT list, int64_t size, double shift,
+                                double sum, float* HWY_RESTRICT p) {
   constexpr double kRounding = 4e-6;
   if (std::fabs(sum - 1) > kRounding) {
     shift = solve_list<Form>(list, size, e, 0, kStrictGap);
@@ -131,9 +131,9 @@ HWY_INLINE double correct_sum(const float* HWY_RESTRICT z, int64_t n, float max,
 
 // Returns shift.
 template <class Form>
-HWY_INLINE double sparse_row(const float* HWY_RESTRICT z, int64_t n, float max, float e,
-                             float* HWY_RESTRICT maxima, float* HWY_RESTRICT list,
-                             float* HWY_RESTRICT p) {
+HWY_NOINLINE double sparse_row(const float* HWY_RESTRICT z, int64_t n, float max, float e,
+                               float* HWY_RESTRICT maxima, float* HWY_RESTRICT list,
+                               float* HWY_RESTRICT p) {
   const FloatTag d;
   const int64_t lanes = float_lanes(), num_maxima = kMaxima * lanes;
   double start = 0;
@@ -157,9 +157,9 @@ HWY_INLINE double sparse_row(const float* HWY_RESTRICT z, int64_t n, float max, 
 }
 
 // alpha > 2: double arithmetic on the candidates.
-HWY_INLINE Threshold<double> wide_row(const float* HWY_RESTRICT z, int64_t n, float max,
-                                      double alpha, float* HWY_RESTRICT list, float* HWY_RESTRICT p,
-                                      RowScratch& scratch) {
+HWY_NOINLINE Threshold<double> wide_row(const float* HWY_RESTRICT z, int64_t n, float max,
+                                        double alpha, float* HWY_RESTRICT list,
+                                        float* HWY_RESTRICT p, RowScratch& scratch) {
   const FloatTag d;
   const int64_t lanes = float_lanes();
   const double e = alpha - 1;
@@ -180,8 +180,8 @@ HWY_INLINE Threshold<double> wide_row(const float* HWY_RESTRICT z, int64_t n, fl
 }
 
 // alpha = 1. Returns log(sum exp(z - max)).
-HWY_INLINE double softmax_row(const float* HWY_RESTRICT z, int64_t n, float max,
-                              float* HWY_RESTRICT p) {
+HWY_NOINLINE double softmax_row(const float* HWY_RESTRICT z, int64_t n, float max,
+                                float* HWY_RESTRICT p) {
   const FloatTag d;
   const int64_t lanes = float_lanes();
   const FloatVec top = hn::Set(d, max);

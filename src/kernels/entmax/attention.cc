@@ -86,8 +86,11 @@ void entmax_attention_forward(const EntmaxAttentionParams& p, const MutTensor& o
   const int64_t runs = divide_up(items, run);
   const int64_t tasks = kv_heads * runs;
   std::vector<EntmaxForwardScratch> scratch(max_workers(tasks));
+  const bool screens = can_screen();
   parallel_for(tasks, [&](int64_t task, int64_t worker) {
     const int64_t head = task / runs, first = task % runs * run;
+    scratch[worker].screen.allowed = screens;
+    scratch[worker].screen.head = -1;  // tasks know nothing of each other
     for (int64_t item = first; item < std::min(items, first + run); item++) {
       // last queries first: with is_causal they are the long ones
       const int64_t t0 = (tiles - 1 - item / group_size(p)) * kRowTile;

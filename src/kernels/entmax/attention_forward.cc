@@ -9,7 +9,7 @@
 #include "base/counter_rng.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
-#include "kernels/entmax/attention_curves-inl.h"
+#include "kernels/entmax/attention_lists-inl.h"
 #include "kernels/entmax/attention_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -22,6 +22,8 @@ constexpr int kBoundSteps = 3;
 // Dense rows of this many vectors take their first guess from a sample of every eighth.
 constexpr int64_t kSampledVecs = 64;
 constexpr int64_t kSampleStride = 8;
+// Screening pays from this alpha - 1 on: below it supports are large.
+constexpr double kScreenFrom = 0.2;
 
 class EntmaxForward {
  public:
@@ -33,27 +35,25 @@ class EntmaxForward {
         list_(scratch.list),
         e_(alpha_of(p, tile.h) - 1),
         lanes_(float_lanes()),
+        screening_(scratch.screen),
         keys_(p.dtype, p.k, p.keys, p.width, scratch.keys),
+        key_rows_(p.dtype, p.k, p.keys, p.width, scratch.key_rows),
+        screened_keys_(p, scratch.screen),
         values_(p.dtype, p.v, p.keys, p.value_width, scratch.values),
         scores_(p, scratch.tile) {
     reserve_lists(list_, p.keys);
+    for (int64_t r = 0; r < kRowTile; r++) queries_[r] = tile.t0 + r;
     out_stride_ = values_.padded();
     out_ = reserve(scratch.out, kRowTile * out_stride_);
   }
 
   void run() {
-    int64_t t[kRowTile];
-    for (int64_t r = 0; r < tile_.rows; r++) t[r] = tile_.t0 + r;
-    const int64_t end = causal_keys(p_, t[tile_.rows - 1]), kv_head = tile_.h / group_size(p_);
+    const int64_t end = visible(tile_.rows - 1), kv_head = tile_.h / group_size(p_);
     keys_.select(tile_.b, kv_head);
     values_.select(tile_.b, kv_head);
     value_rows_ = values_.pack(end);
-    std::fill(out_, out_ + tile_.rows * out_stride_, 0.0f);
-    if (end > 0) scores_.compute(keys_, tile_.b, tile_.h, t, tile_.rows);
-    for (int64_t r = 0; r < tile_.rows; r++) max_[r] = visible(r) > 0 ? scores_.max(r) : -kInfinity;
-    if (e_ > entmax::kLambdaForm) return wide_rows();
-    with_curve(e_, [&](const auto& curve) { rows(curve); });
-    multiply_dense_rows();
+    if (screens() && run_screened()) return;
+    run_tile();
   }
 
   void store(const MutTensor& out) const {
@@ -70,6 +70,49 @@ class EntmaxForward {
   };
 
   int64_t visible(int64_t r) const { return causal_keys(p_, tile_.t0 + r); }
+
+  // Whether scores of this tile are worth screening: lists of few keys, few of them candidates.
+  bool screens() {
+    if (screening_.head != tile_.h) {
+      screening_.head = tile_.h;
+      screening_.on = screening_.allowed && p_.keys >= kScreenKeys && p_.width % lanes_ == 0 &&
+                      p_.width > 0 && e_ >= kScreenFrom && e_ <= entmax::kLambdaForm &&
+                      (p_.mask.kind == MaskKind::kNone || p_.mask.kind == MaskKind::kBool);
+    }
+    return screening_.on && visible(0) >= kScreenKeys / 2;
+  }
+
+  // False if the tile has too many candidates.
+  bool run_screened() {
+    const int64_t kv_head = tile_.h / group_size(p_);
+    key_rows_.select(tile_.b, kv_head);
+    screened_keys_.select(tile_.b, kv_head);
+    key_data_ = key_rows_.pack(visible(tile_.rows - 1));
+    scores_.screen(screened_keys_, tile_.b, tile_.h, queries_, tile_.rows);
+    screened_ = true;
+    start();
+    with_curve(e_, [&](const auto& curve) { rows(curve); });
+    if (screening_.on) return true;
+    screened_ = false;
+    num_listed_ = 0;
+    return false;
+  }
+
+  void run_tile() {
+    if (visible(tile_.rows - 1) > 0) {
+      scores_.compute(keys_, tile_.b, tile_.h, queries_, tile_.rows);
+    }
+    start();
+    if (e_ > entmax::kLambdaForm) return wide_rows();
+    with_curve(e_, [&](const auto& curve) { rows(curve); });
+    multiply_dense_rows();
+  }
+
+  void start() {
+    std::fill(out_, out_ + tile_.rows * out_stride_, 0.0f);
+    for (int64_t r = 0; r < tile_.rows; r++) max_[r] = visible(r) > 0 ? scores_.max(r) : -kInfinity;
+  }
+
   int32_t* keys(int64_t slot) { return list_.keys.data() + slot * list_.stride; }
   float* weights(int64_t slot) { return list_.weights.data() + slot * list_.stride; }
 
@@ -104,22 +147,44 @@ class EntmaxForward {
   template <class Curve>
   bool list_row(const Curve& curve, int64_t r, float shift) {
     const int64_t slot = num_listed_;
-    const int64_t n = candidates(r, shift, curve.width(), slot);
-    if (n > kDenseShare * visible(r)) return false;
     float* y = list_.scores.data() + slot * list_.stride;
-    const float* row = scores_.scores(r);
-    const float max = max_[r];
-    const int32_t* key = keys(slot);
-    for (int64_t i = 0; i < n; i++) y[i] = row[key[i]] - max;
+    int64_t n;
+    if (screened_) {
+      n = list_screened(r, curve.width(), slot, y, shift);
+      if (!screening_.on) return true;
+    } else {
+      n = candidates(r, lowest_candidate(max_[r], shift, curve.width()), slot);
+      if (n > kDenseShare * visible(r)) return false;
+      const float* row = scores_.scores(r);
+      const float max = max_[r];
+      const int32_t* key = keys(slot);
+      for (int64_t i = 0; i < n; i++) y[i] = row[key[i]] - max;
+    }
     listed_[slot] = {r, n};
     listed_shifts_[slot] = shift;
     if (++num_listed_ == kGroup) solve_lists(curve);
     return true;
   }
 
-  // Keys that can be supported when lambda - max >= shift.
-  int64_t candidates(int64_t r, float shift, float width, int64_t slot) {
-    const float least = lowest_candidate(max_[r], shift, width);
+  // The same of a screened row. Scores may be off by the error: so may the maximum and lambda, and
+  // each score on top. The candidates' exact scores give the maximum and the bound in its terms.
+  int64_t list_screened(int64_t r, float width, int64_t slot, float* y, float& shift) {
+    const float error = scores_.error(r), lambda = max_[r] + shift - error;
+    const int64_t n = candidates(r, lowest_candidate(max_[r], shift, width) - 2.0f * error, slot);
+    candidates_ += static_cast<double>(n);
+    seen_ += static_cast<double>(visible(r));
+    if (r >= kGroup && candidates_ > kScreenShare * seen_) screening_.on = false;
+    if (!screening_.on || n == 0) return n;
+    dot_rows(key_data_, key_rows_.stride(), p_.width, keys(slot), n, scores_.query(r), y);
+    const float max = *std::max_element(y, y + n);
+    for (int64_t i = 0; i < n; i++) y[i] -= max;
+    max_[r] = max;
+    shift = std::max(lambda - max - 2e-6f * (std::fabs(max) + std::fabs(lambda)), 0.0f);
+    return n;
+  }
+
+  // Keys of row r whose scores are above `least`.
+  int64_t candidates(int64_t r, float least, int64_t slot) {
     return select_keys(scores_.scores(r), scores_.padded(r), least, list_.bits.data(),
                        list_.words.data(), keys(slot));
   }
@@ -195,7 +260,8 @@ class EntmaxForward {
   void wide_rows() {
     const float width = static_cast<float>(1 / e_);
     for (int64_t r = 0; r < tile_.rows; r++) {
-      const int64_t n = max_[r] == -kInfinity ? 0 : candidates(r, 0.0f, width, 0);
+      const int64_t n =
+          max_[r] == -kInfinity ? 0 : candidates(r, lowest_candidate(max_[r], 0.0f, width), 0);
       const float* row = scores_.scores(r);
       list_.wide_scores.resize(n);
       for (int64_t i = 0; i < n; i++) list_.wide_scores[i] = row[keys(0)[i]];
@@ -293,11 +359,18 @@ class EntmaxForward {
   ListScratch& list_;
   double e_;
   int64_t lanes_, out_stride_;
+  ScreenScratch& screening_;
   HeadPanels keys_;
+  HeadRows key_rows_;
+  ScreenedKeys screened_keys_;
   HeadRows values_;
   ScoreTile scores_;
+  bool screened_ = false;             // whether the tile's scores are
+  double candidates_ = 0, seen_ = 0;  // so far in the tile
+  const float* key_data_ = nullptr;
   const float* value_rows_ = nullptr;
   float* out_;
+  int64_t queries_[kRowTile];
   float max_[kRowTile] = {};
   bool dense_[kRowTile] = {};
   float guess_ = 0;  // lambda - max of the last dense row

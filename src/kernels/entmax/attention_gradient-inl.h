@@ -15,7 +15,7 @@
 #endif
 
 #include "kernels/entmax/attention_curves-inl.h"
-#include "kernels/entmax/attention_tile-inl.h"
+#include "kernels/entmax/attention_lists-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hedgerow::kernels {
@@ -135,47 +135,6 @@ HWY_INLINE double differentiate_wide(double alpha, const float* p, float* dw, in
     dw[i] = static_cast<float>(std::clamp(x[2 * n + i], -kLargest, kLargest));
   }
   return dalpha;
-}
-
-// to[i] = x . rows[keys[i]] over `width` (a multiple of the lanes) entries; to has room for 4 more.
-HWY_INLINE void dot_rows(const float* HWY_RESTRICT rows, int64_t stride, int64_t width,
-                         const int32_t* HWY_RESTRICT keys, int64_t n, const float* HWY_RESTRICT x,
-                         float* HWY_RESTRICT to) {
-  const FloatTag d;
-  const int64_t lanes = float_lanes();
-  for (int64_t i = 0; i < n; i += 4) {
-    const float* row[4];
-    for (int64_t k = 0; k < 4; k++) row[k] = rows + keys[std::min(i + k, n - 1)] * stride;
-    FloatVec v0 = hn::Zero(d), v1 = v0, v2 = v0, v3 = v0;
-    for (int64_t j = 0; j < width; j += lanes) {
-      const FloatVec xj = hn::LoadU(d, x + j);
-      v0 = hn::MulAdd(xj, hn::LoadU(d, row[0] + j), v0);
-      v1 = hn::MulAdd(xj, hn::LoadU(d, row[1] + j), v1);
-      v2 = hn::MulAdd(xj, hn::LoadU(d, row[2] + j), v2);
-      v3 = hn::MulAdd(xj, hn::LoadU(d, row[3] + j), v3);
-    }
-    store_sums(v0, v1, v2, v3, to + i);
-  }
-}
-
-// rows[keys[i]][0 .. NV vectors) += w[i] x.
-template <int NV>
-HWY_INLINE void add_to_rows(const float* HWY_RESTRICT x, const int32_t* HWY_RESTRICT keys,
-                            const float* HWY_RESTRICT w, int64_t n, int64_t stride,
-                            float* HWY_RESTRICT rows) {
-  const FloatTag d;
-  const int64_t lanes = float_lanes();
-  FloatVec xs[NV];
-  HEDGEROW_UNROLL
-  for (int j = 0; j < NV; j++) xs[j] = hn::LoadU(d, x + j * lanes);
-  for (int64_t i = 0; i < n; i++) {
-    float* row = rows + keys[i] * stride;
-    const FloatVec wi = hn::Set(d, w[i]);
-    HEDGEROW_UNROLL
-    for (int j = 0; j < NV; j++) {
-      hn::StoreU(hn::MulAdd(wi, xs[j], hn::LoadU(d, row + j * lanes)), d, row + j * lanes);
-    }
-  }
 }
 
 }  // namespace HWY_NAMESPACE

@@ -8,6 +8,7 @@
 
 #include "base/aligned_buffer.h"
 #include "hedgerow/kernels/entmax_attention.h"
+#include "kernels/entmax/attention_screen.h"
 #include "kernels/entmax/entmax_math.h"
 #include "kernels/softmax/softmax_internal.h"
 
@@ -65,7 +66,8 @@ inline void reserve_lists(ListScratch& list, int64_t keys) {
 // What one worker keeps between forward tasks.
 struct EntmaxForwardScratch {
   PanelScratch keys;
-  RowScratch values;
+  RowScratch key_rows, values;
+  ScreenScratch screen;
   TileScratch tile;
   ListScratch list;
   AlignedBuffer<float> out;

@@ -213,6 +213,28 @@ TEST(EntmaxAttention, QueryRangesOfTheBackwardAgreeForAnyThreads) {
   }
 }
 
+// Long rows, which machines with bfloat16 products screen: results are those of float32 scores all
+// the same, padded keys that hold NaN included. One key far longer than the others makes the
+// screen's bound useless for some of the rows.
+TEST(EntmaxAttention, ScreenedRowsAreExact) {
+  for (const MaskForm form : {MaskForm::kNone, MaskForm::kKeyPadding}) {
+    for (const bool long_key : {false, true}) {
+      const AttentionCase c{"screened", 2, 6, 3, 700, 800, 64, 48, form == MaskForm::kNone, form};
+      EntmaxData want(c), got(c);
+      for (EntmaxData* x : {&want, &got}) {
+        x->alpha = {1.2, 1.3, 1.5, 1.7, 1.9, 2.0};
+        for (int64_t s = c.keys - 100; form == MaskForm::kKeyPadding && s < c.keys; s++) {
+          x->k.set_row(1, 0, s, std::nan(""));
+        }
+        if (long_key) x->k.set_row(0, 1, 5, 40.0);
+      }
+      entmax_attention_forward_reference(want.params(), want.out.mut(), nullptr);
+      entmax_attention_forward(got.params(), got.out.mut(), nullptr);
+      expect_close("out", got.out, want.out, error_bound(want, long_key ? 60.0 : 6.0));
+    }
+  }
+}
+
 // Equal scores: every key is supported, whatever alpha; an alpha for all heads.
 TEST(EntmaxAttention, EqualScoresShareTheWeight) {
   const AttentionCase c{"equal", 1, 1, 1, 30, 1500, 16, 16};

@@ -1,6 +1,7 @@
 // A tile of scores: a few query rows of one head against all the keys they see, in L2, with running
 // maxima per lane. Include after hwy/foreach_target.h.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "hwy/highway.h"
@@ -130,6 +131,62 @@ class HeadRows {
   RowScratch& scratch_;
 };
 
+// The keys of one head for screening, packed as far as asked for.
+class ScreenedKeys {
+ public:
+  ScreenedKeys(const EntmaxAttentionParams& p, ScreenScratch& scratch)
+      : p_(p), pairs_(divide_up(p.width, 2)), scratch_(scratch) {}
+
+  void select(int64_t b, int64_t kv_head) {
+    if (scratch_.batch == b && scratch_.kv_head == kv_head) return;
+    scratch_.batch = b;
+    scratch_.kv_head = kv_head;
+    scratch_.done = 0;
+    scratch_.norm = 0;
+  }
+
+  // [panel][pair][kScreenPanel]; keys that are not finite count as zeros: they are excluded.
+  void pack(int64_t end) {
+    const int64_t begin = scratch_.done;
+    end = std::min(p_.keys, round_up(end, kScreenPanel));
+    if (begin >= end) return;
+    const int64_t size = round_up(p_.keys, kScreenPanel) * pairs_;
+    if (scratch_.panels.size() < size) scratch_.panels.resize(size);
+    if (scratch_.q.size() < kRowTile * pairs_) scratch_.q.resize(kRowTile * pairs_);
+    float* key = reserve(scratch_.key, p_.width);
+    float* staging = reserve(scratch_.staging, kScreenPanel * pairs_);
+    for (int64_t s = begin; s < end; s += kScreenPanel) {
+      std::fill(staging, staging + kScreenPanel * pairs_, 0.0f);
+      for (int64_t i = 0; i < std::min(kScreenPanel, end - s); i++) {
+        load_row(p_.dtype, row_pointer(p_.dtype, p_.k, scratch_.batch, scratch_.kv_head, s + i),
+                 p_.width, p_.width, 1.0f, key);
+        if (!all_finite(key, p_.width)) continue;
+        scratch_.norm = std::max(scratch_.norm, std::sqrt(dot(key, key, p_.width)));
+        screen_pairs(key, p_.width, reinterpret_cast<uint32_t*>(staging) + i * pairs_);
+      }
+      // pairs are moved as 32 bits, whatever they are
+      transpose(kScreenPanel, pairs_, staging, pairs_,
+                reinterpret_cast<float*>(scratch_.panels.data()) + s * pairs_, kScreenPanel);
+    }
+    scratch_.done = end;
+  }
+
+  // Returns the bound of the scores' errors.
+  float load_query(int64_t r, const float* q) {
+    screen_pairs(q, p_.width, scratch_.q.data() + r * pairs_);
+    return screen_error(std::sqrt(dot(q, q, p_.width)) * scratch_.norm, p_.width);
+  }
+  void scores(int64_t rows, int64_t s, float* c, int64_t c_row, float* highest) const {
+    screen_scores(rows, pairs_, scratch_.q.data(), scratch_.panels.data() + s * pairs_, c, c_row,
+                  highest);
+  }
+
+ private:
+  const EntmaxAttentionParams& p_;
+  int64_t pairs_;
+  ScreenScratch& scratch_;
+};
+
 // Scores of up to kRowTile rows of head (b, h) against the head's packed keys.
 class ScoreTile {
  public:
@@ -137,7 +194,7 @@ class ScoreTile {
       : p_(p), lanes_(float_lanes()), stride_(round_up(p.keys, panel_width()) + 16) {
     q_ = reserve(scratch.q, kRowTile * p.width);
     scores_ = reserve(scratch.scores, kRowTile * stride_);
-    highest_ = reserve(scratch.highest, kRowTile * panel_width());
+    highest_ = reserve(scratch.highest, 2 * kRowTile * panel_width());
     bias_ = reserve(scratch.bias, stride_);
   }
 
@@ -166,6 +223,30 @@ class ScoreTile {
     }
     for (int64_t r = 0; r < rows; r++) exclude(b, h, t[r], r, full);
   }
+
+  // The same by bfloat16 products, without floating masks; scores err by up to error(row).
+  void screen(ScreenedKeys& keys, int64_t b, int64_t h, const int64_t* t, int64_t rows) {
+    const int64_t end = causal_keys(p_, t[rows - 1]);
+    keys.pack(end);
+    for (int64_t r = 0; r < rows; r++) {
+      visible_[r] = causal_keys(p_, t[r]);
+      load_row(p_.dtype, row_pointer(p_.dtype, p_.q, b, h, t[r]), p_.width, p_.width,
+               static_cast<float>(p_.scale), q_ + r * p_.width);
+      error_[r] = keys.load_query(r, q_ + r * p_.width);
+    }
+    std::fill(highest_, highest_ + kRowTile * kScreenPanel, -kInfinity);
+    const int64_t full =
+        p_.mask.kind == MaskKind::kNone ? visible_[0] / kScreenPanel * kScreenPanel : 0;
+    for (int64_t s = 0; s < end; s += kScreenPanel) {
+      // what is masked below must not count among the maxima: those go to spare rows
+      keys.scores(rows, s, scores_ + s, stride_,
+                  s < full ? highest_ : highest_ + kRowTile * kScreenPanel);
+    }
+    for (int64_t r = 0; r < rows; r++) exclude(b, h, t[r], r, full);
+  }
+  float error(int64_t r) const { return error_[r]; }
+  // Scaled query of row r, [D].
+  const float* query(int64_t r) const { return q_ + r * p_.width; }
 
   int64_t visible(int64_t r) const { return visible_[r]; }
   // visible(r) as a multiple of the lanes; scores between them are -inf.
@@ -211,108 +292,8 @@ class ScoreTile {
   int64_t lanes_, stride_;
   float *q_, *scores_, *highest_, *bias_;
   int64_t visible_[kRowTile];
+  float error_[kRowTile] = {};
 };
-
-// Keys s of scores[0 .. n) above the threshold, ascending, to keys, which has room for 4 more;
-// returns their number. n is a multiple of the lanes; bits and words have room for a bit per key.
-HWY_INLINE int64_t select_keys(const float* HWY_RESTRICT scores, int64_t n, float threshold,
-                               uint64_t* HWY_RESTRICT bits, uint64_t* HWY_RESTRICT words,
-                               int32_t* HWY_RESTRICT keys) {
-  const FloatTag d;
-  const int64_t lanes = float_lanes();
-  const FloatVec least = hn::Set(d, threshold);
-  int64_t count = 0;
-  if (lanes < 8) {  // fewer than a byte of bits per vector
-    for (int64_t s = 0; s < n; s++) {
-      keys[count] = static_cast<int32_t>(s);
-      count += scores[s] > threshold;
-    }
-    return count;
-  }
-  const int64_t num_bits = divide_up(n, 64);
-  bits[num_bits - 1] = 0;
-  uint8_t* bytes = reinterpret_cast<uint8_t*>(bits);
-  for (int64_t s = 0; s < n; s += lanes) {
-    hn::StoreMaskBits(d, hn::Gt(hn::LoadU(d, scores + s), least), bytes + s / 8);
-  }
-  // which words are not 0, without branches; then four keys at a time, since few words have more
-  int64_t num_words = 0;
-  for (int64_t i = 0; i < num_bits; i++) {
-    words[num_words] = static_cast<uint64_t>(i);
-    num_words += bits[i] != 0;
-  }
-  for (int64_t i = 0; i < num_words; i++) {
-    uint64_t word = bits[words[i]];
-    const int32_t first = static_cast<int32_t>(words[i] * 64);
-    int32_t* to = keys + count;
-    count += __builtin_popcountll(word);
-    do {
-      HEDGEROW_UNROLL
-      for (int k = 0; k < 4; k++) {
-        to[k] = first + __builtin_ctzll(word | 1ull << 63);
-        word &= word - 1;
-      }
-      to += 4;
-    } while (word != 0);
-  }
-  return count;
-}
-
-// Drops the entries of a list without weight; returns how many are left.
-HWY_INLINE int64_t drop_zeros(float* HWY_RESTRICT weights, int32_t* HWY_RESTRICT keys, int64_t n) {
-  int64_t left = 0;
-  for (int64_t i = 0; i < n; i++) {  // left <= i
-    const float w = weights[i];
-    weights[left] = w;
-    keys[left] = keys[i];
-    left += w > 0;
-  }
-  return left;
-}
-
-HWY_INLINE int64_t count_positive(const float* x, int64_t n) {
-  const FloatTag d;
-  int64_t count = 0;
-  for (int64_t i = 0; i < n; i += float_lanes()) {
-    count += static_cast<int64_t>(hn::CountTrue(d, hn::Gt(hn::LoadU(d, x + i), hn::Zero(d))));
-  }
-  return count;
-}
-
-// to[0 .. vecs vectors) += sum_i w[i] rows[keys[i]].
-template <int NV>
-HWY_INLINE void add_rows(const float* HWY_RESTRICT rows, int64_t stride,
-                         const int32_t* HWY_RESTRICT keys, const float* HWY_RESTRICT w, int64_t n,
-                         float* HWY_RESTRICT to) {
-  const FloatTag d;
-  const int64_t lanes = float_lanes();
-  FloatVec a[NV], b[NV];  // two sums, for latency
-  HEDGEROW_UNROLL
-  for (int j = 0; j < NV; j++) {
-    a[j] = hn::LoadU(d, to + j * lanes);
-    b[j] = hn::Zero(d);
-  }
-  int64_t i = 0;
-  for (; i + 2 <= n; i += 2) {
-    const float* x = rows + keys[i] * stride;
-    const float* y = rows + keys[i + 1] * stride;
-    const FloatVec wx = hn::Set(d, w[i]), wy = hn::Set(d, w[i + 1]);
-    HEDGEROW_UNROLL
-    for (int j = 0; j < NV; j++) {
-      a[j] = hn::MulAdd(wx, hn::LoadU(d, x + j * lanes), a[j]);
-      b[j] = hn::MulAdd(wy, hn::LoadU(d, y + j * lanes), b[j]);
-    }
-  }
-  if (i < n) {
-    const float* x = rows + keys[i] * stride;
-    HEDGEROW_UNROLL
-    for (int j = 0; j < NV; j++) {
-      a[j] = hn::MulAdd(hn::Set(d, w[i]), hn::LoadU(d, x + j * lanes), a[j]);
-    }
-  }
-  HEDGEROW_UNROLL
-  for (int j = 0; j < NV; j++) hn::StoreU(hn::Add(a[j], b[j]), d, to + j * lanes);
-}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace hedgerow::kernels

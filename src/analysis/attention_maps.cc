@@ -8,7 +8,7 @@
 namespace hedgerow::analysis {
 
 AttentionMaps attention_maps(models::Encoder& model, const models::EncoderInput& input,
-                             int64_t max_size) {
+                             int64_t max_size, bool keep_zeros) {
   HEDGEROW_CHECK(
       input.input_ids.dim() == 2 && input.input_ids.size(0) == 1 && !input.attention_mask,
       "attention_maps: input must be one text without padding; got ", input.input_ids.sizes());
@@ -20,13 +20,14 @@ AttentionMaps attention_maps(models::Encoder& model, const models::EncoderInput&
   maps.bin = (length + max_size - 1) / max_size;
   maps.size = (length + maps.bin - 1) / maps.bin;
   visit_weights(model, input, [&](int64_t, const at::Tensor& weights) {
-    at::Tensor picture = weights[0].to(at::kFloat);  // [H,T,T]
+    at::Tensor picture = weights[0];  // [H,T,T]
     if (maps.bin > 1) {
       picture = at::max_pool2d(picture, {maps.bin, maps.bin}, {maps.bin, maps.bin}, {0, 0}, {1, 1},
                                /*ceil_mode=*/true);
     }
-    const at::Tensor bytes =
-        picture.clamp(0, 1).sqrt().mul(255).round().to(at::kByte).contiguous();  // [H,size,size]
+    at::Tensor steps = picture.clamp(0, 1).sqrt().mul(255).round();  // [H,size,size]
+    if (keep_zeros) steps = at::where(picture > 0, steps.clamp_min(1), steps);
+    const at::Tensor bytes = steps.to(at::kByte).contiguous();
     const uint8_t* data = bytes.const_data_ptr<uint8_t>();
     maps.bytes.insert(maps.bytes.end(), data, data + bytes.numel());
   });

@@ -38,13 +38,22 @@ void for_each_query_block(const nn::AttentionTrace& heads,
   const int64_t step = std::max<int64_t>(1, kPairsAtOnce / pairs_per_query);
   for (int64_t begin = 0; begin < num_queries; begin += step) {
     const int64_t count = std::min(step, num_queries - begin);
-    body({begin, count, heads.q.narrow(2, begin, count), mask_of(heads, begin, count)});
+    const nn::AttentionMask mask = mask_of(heads, begin, count);
+    // A mixer that is told of causality aligns the ends itself.
+    const bool realigned = heads.mask.is_causal && !mask.is_causal;
+    const int64_t shift = realigned ? std::max<int64_t>(0, heads.k.size(2) - num_queries) : 0;
+    body({begin, count, heads.q.narrow(2, begin, count), mask, begin + shift});
   }
+}
+
+at::Tensor weights(nn::Mixer& mixer, const nn::AttentionTrace& heads, const QueryBlock& block) {
+  const nn::FixedProjector project(block.q, heads.k, heads.v);
+  return mixer.weights({{}, {}, project, block.mask, block.first_position});
 }
 
 at::Tensor log_weights(nn::Mixer& mixer, const nn::AttentionTrace& heads, const QueryBlock& block) {
   const nn::FixedProjector project(block.q, heads.k, heads.v);
-  return mixer.log_weights({{}, {}, project, block.mask});
+  return mixer.log_weights({{}, {}, project, block.mask, block.first_position});
 }
 
 }  // namespace hedgerow::analysis

@@ -12,6 +12,7 @@ struct QueryBlock {
   int64_t begin = 0, count = 0;  // queries [begin, begin + count)
   at::Tensor q;                  // [B,Hk,count,D]
   nn::AttentionMask mask;        // of these queries
+  int64_t first_position = 0;    // among the keys, as MixInput says
 };
 
 // Cuts the queries so that the weights of one head in a block are about 64 Ki numbers: temporaries
@@ -19,7 +20,8 @@ struct QueryBlock {
 void for_each_query_block(const nn::AttentionTrace& heads,
                           const std::function<void(const QueryBlock&)>& body);
 
-// What a mixer makes of a block: its log_weights [B,H,count,S].
+// What a mixer makes of a block: its weights, or its log_weights, [B,H,count,S].
+at::Tensor weights(nn::Mixer& mixer, const nn::AttentionTrace& heads, const QueryBlock& block);
 at::Tensor log_weights(nn::Mixer& mixer, const nn::AttentionTrace& heads, const QueryBlock& block);
 
 }  // namespace hedgerow::analysis

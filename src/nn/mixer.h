@@ -107,6 +107,9 @@ struct MixInput {
   at::Tensor m;  // [B,S,d_model] tokens that are asked
   const Projector& project;
   AttentionMask mask;
+  // Where the first query stands among the keys, for mechanisms that use positions: not 0 where a
+  // call holds a part of the queries. is_causal aligns the ends beside it.
+  int64_t first_position = 0;
 };
 
 class Mixer : public torch::nn::Module {

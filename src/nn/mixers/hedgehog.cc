@@ -155,12 +155,16 @@ at::Tensor HedgehogMixer::cosformer_features(const at::Tensor& x, const at::Tens
   return at::cat({features * angle.cos(), features * angle.sin()}, -1);
 }
 
+// Causal queries are the last of the keys' positions.
+int64_t first_position(const MixInput& in, const at::Tensor& q, const at::Tensor& k) {
+  return in.first_position + (in.mask.is_causal ? std::max<int64_t>(k.size(2) - q.size(2), 0) : 0);
+}
+
 at::Tensor HedgehogMixer::mix(const MixInput& in) {
   const std::optional<at::Tensor> key_mask = key_mask_of(in.mask);
   const at::Tensor q = queries(in), k = keys(in), v = in.project.values();
   if (is_cosformer()) {
-    // Causal queries are the last of the keys' positions.
-    const int64_t first = in.mask.is_causal ? std::max<int64_t>(k.size(2) - q.size(2), 0) : 0;
+    const int64_t first = first_position(in, q, k);
     return ops::linear_attention(cosformer_features(q, wq_, bq_, first),
                                  cosformer_features(k, wk_, bk_, 0), v, key_mask,
                                  in.mask.is_causal);
@@ -176,7 +180,7 @@ at::Tensor HedgehogMixer::weights(const MixInput& in) {
     return ops::hedgehog_attention_weights(q, k, wq_, wk_, optional(bq_), optional(bk_), variant(),
                                            key_mask, in.mask.is_causal);
   }
-  const int64_t first = in.mask.is_causal ? std::max<int64_t>(k.size(2) - q.size(2), 0) : 0;
+  const int64_t first = first_position(in, q, k);
   at::Tensor products =
       grouped_matmul(cosformer_features(q, wq_, bq_, first), cosformer_features(k, wk_, bk_, 0));
   if (const auto visible = in.mask.visible(q.size(2), k.size(2))) {
@@ -193,7 +197,7 @@ at::Tensor HedgehogMixer::log_weights(const MixInput& in) {
   const at::Tensor q = queries(in), k = keys(in);
   const std::optional<at::Tensor> visible = mask.visible(q.size(2), k.size(2));
   if (is_cosformer()) {
-    const int64_t first = in.mask.is_causal ? std::max<int64_t>(k.size(2) - q.size(2), 0) : 0;
+    const int64_t first = first_position(in, q, k);
     const at::Tensor p =
         grouped_matmul(cosformer_features(q, wq_, bq_, first), cosformer_features(k, wk_, bk_, 0));
     return log_normalise(log_with_floor(p, visible), visible);

@@ -1,6 +1,6 @@
 """Write a synthetic run folder (docs/RUN_FOLDER.md) to look at or test the report page.
 
-    python tools/report_synthetic_run.py OUT [--layers 6] [--heads 12] [--long] [--seed 0]
+    python tools/report_synthetic_run.py OUT [--layers 6] [--heads 12] [--long] [--seed 0] [--analysis]
 
 Figures are invented from a seed; nothing here measures anything.
 """
@@ -127,6 +127,64 @@ def summary(layers: int, heads: int) -> dict:
             "versions": {"hedgerow": "0.1.0", "libtorch": "2.13.0", "compiler": "g++ 12.2.0", "highway": "1.0.3"}}
 
 
+def sparse(weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Rows without their weak weights; each head has a threshold of its own."""
+    threshold = rng.uniform(0.005, 0.12, (*weights.shape[:2], 1, 1))
+    kept = np.maximum(0, weights - np.minimum(threshold, 0.9 * weights.max(-1, keepdims=True)))
+    return kept / kept.sum(-1, keepdims=True)
+
+
+def head_figures(layers: int, heads: int, texts: list[np.ndarray], reach: int, rng: np.random.Generator) -> dict:
+    """The tables of heads.json from the weights [layers, heads, T, T] of some texts."""
+    def entropy(p):
+        return -np.where(p > 0, p * np.log(np.where(p > 0, p, 1)), 0).sum(-1) / np.log(p.shape[-1])
+
+    density = np.stack([(w > 0).mean((2, 3)) for w in texts])
+    edges = np.linspace(0, 1, 21)
+    offsets = list(range(-reach, reach + 1))
+    at_offset = [np.mean([np.diagonal(w, o, 2, 3).mean(-1) for w in texts], 0) for o in offsets]
+    merging = np.clip(density.mean(0) * rng.uniform(0.2, 1.6, (layers, heads)), 0, 1)
+    places = [(layer, head) for layer in range(layers) for head in range(heads)]
+    positional = []
+    for layer, head in places:
+        best = max((o for o in offsets if o != 0), key=lambda o: at_offset[offsets.index(o)][layer, head])
+        positional.append({"layer": layer, "head": head, "offset": best, "weight": at_offset[offsets.index(best)][layer, head]})
+    joining = [{"layer": layer, "head": head, "weight": merging[layer, head]} for layer, head in places]
+    alpha = np.clip(2.1 - density.mean(0) + rng.normal(0, 0.05, (layers, heads)), 1.01, 1.99)
+    return {"density": density.mean(0).tolist(),
+            "density_histogram": {"edges": edges.tolist(), "counts": [np.histogram(density[:, layer], edges)[0].tolist() for layer in range(layers)]},
+            "entropy": np.mean([entropy(w).mean(-1) for w in texts], 0).tolist(),
+            "diversity": np.mean([(entropy(w.mean(1)) - entropy(w).mean(1)).mean(-1) for w in texts], 0).tolist(),
+            "uniform_weight": float(np.mean([1 / w.shape[-1] for w in texts])), "offsets": offsets, "at_offset": [table.tolist() for table in at_offset],
+            "positional_heads": sorted(positional, key=lambda head: -head["weight"]), "subword_merging": merging.tolist(),
+            "subword_merging_heads": sorted(joining, key=lambda head: -head["weight"]), "head_values": {"alpha": alpha.tolist()}}
+
+
+def write_analysis(out: pathlib.Path, layers: int = 6, heads: int = 12, seed: int = 0, skip: tuple[str, ...] = ()) -> pathlib.Path:
+    """Write the folder of an analysis: heads.json and maps.json, with zeros."""
+    rng = np.random.default_rng(seed)
+    out.mkdir(parents=True, exist_ok=True)
+    sentences, weights = [], []
+    for text in SENTENCES:
+        sentence = sentence_maps(rng, text, layers, heads)
+        del sentence["teacher"]
+        weights.append(sparse(attention(rng, layers, heads, sentence["size"], 0.0), rng))
+        steps = np.rint(255 * np.sqrt(weights[-1])).astype(np.uint8)
+        steps[(weights[-1] > 0) & (steps == 0)] = 1
+        sentences.append({**sentence, "model": base64.b64encode(steps.tobytes()).decode()})
+    figures = {"format": 1, "model": {"name": "MiniLM-L6, entmax", "architecture": "bert", "layers": layers, "heads": heads, "hidden": 32 * heads,
+                                      "mixers": [{"mixer": "entmax", "alpha": "learned"}] * layers},
+               "data": {"file": "heldout.txt", "texts": len(weights), "tokens": sum(w.shape[-1] for w in weights), "length": 256, "subword_groups": 9},
+               **head_figures(layers, heads, weights, 5, rng), "seconds": 12.5, "command": "hedgerow analyze minilm-entmax --data heldout.txt --out heads",
+               "versions": {"hedgerow": "0.1.0", "torch": "2.13.0"}}
+    files = {"heads.json": json.dumps(figures), "maps.json": json.dumps(
+        {"scale": "sqrt", "sides": ["model"], "zeros": "exact", "heads": [heads] * layers, "sentences": sentences})}
+    for name, text in files.items():
+        if name not in skip:
+            (out / name).write_text(text, encoding="utf-8")
+    return out
+
+
 def write_run(out: pathlib.Path, layers: int = 6, heads: int = 12, seed: int = 0, steps: int = 300, long: bool = False,
               skip: tuple[str, ...] = ()) -> pathlib.Path:
     """Write all files of a run folder but those named in `skip`; returns the folder."""
@@ -154,7 +212,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--long", action="store_true", help="add a text of 4,096 tokens in 512 bins")
+    parser.add_argument("--analysis", action="store_true", help="the folder of an analysis of heads instead")
     arguments = parser.parse_args()
+    if arguments.analysis:
+        print(write_analysis(arguments.out, arguments.layers, arguments.heads, arguments.seed))
+        return
     print(write_run(arguments.out, arguments.layers, arguments.heads, arguments.seed, arguments.steps, arguments.long))
 
 

@@ -3,6 +3,7 @@
 namespace hedgerow::cli {
 
 // One declaration and one line in the list for each file of this folder that is a command.
+RunCommand add_analyze(CLI::App& command);
 RunCommand add_bench(CLI::App& command);
 RunCommand add_compare(CLI::App& command);
 RunCommand add_convert(CLI::App& command);
@@ -18,6 +19,8 @@ const std::vector<Command>& commands() {
       {"convert", "another attention for a model: swap, distil, recover, verify, report",
        add_convert},
       {"compare", "how close one model's attention and outputs are to another's", add_compare},
+      {"analyze", "what the heads of a model do: density, entropy, diversity, positions, subwords",
+       add_analyze},
       {"embed", "sentence embeddings of a text file", add_embed},
       {"forward", "raw outputs of a model for given token ids", add_forward},
       {"bench", "speed and memory of the attentions against softmax, in one run", add_bench},

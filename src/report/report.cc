@@ -37,8 +37,50 @@ std::string utc_now() {
   return text;
 }
 
+// One kind of page: its sections in order, and the function of the scripts that fills them.
+struct PageKind {
+  const char* eyebrow;
+  const char* skip;
+  std::vector<std::pair<const char*, const char*>> sections;  // id, name in the navigation
+  std::string_view body;
+  const char* start;
+};
+
+const PageKind& page_kind(const RunFolder& run) {
+  static const PageKind conversion = {"Hedgerow report",
+                                      "Skip to the results",
+                                      {{"results", "Results"},
+                                       {"training", "Training"},
+                                       {"fidelity", "Fidelity"},
+                                       {"maps", "Maps"},
+                                       {"embeddings", "Embeddings"},
+                                       {"speed", "Speed"},
+                                       {"run", "Run"}},
+                                      kReportAssets.run_sections,
+                                      "start();"};
+  static const PageKind heads = {"Hedgerow analysis",
+                                 "Skip to the figures",
+                                 {{"glance", "At a glance"},
+                                  {"density", "Density"},
+                                  {"learned", "Learned"},
+                                  {"spread", "Spread"},
+                                  {"roles", "Roles"},
+                                  {"maps", "Sentences"},
+                                  {"run", "Run"}},
+                                 kReportAssets.heads_sections,
+                                 "startHeads();"};
+  return run.is_analysis() ? heads : conversion;
+}
+
+std::string navigation(const PageKind& kind) {
+  std::string out;
+  for (const auto& [id, name] : kind.sections)
+    out += concat("<a href=\"#", id, "\">", name, "</a>\n    ");
+  return out;
+}
+
 std::string page_title(const RunFolder& run) {
-  const Json& summary = run.data["summary"];
+  const Json& summary = run.data[run.is_analysis() ? "heads" : "summary"];
   if (summary.is_object() && summary.contains("model") && summary["model"].is_object())
     if (const auto name = summary["model"].find("name");
         name != summary["model"].end() && name->is_string())
@@ -55,7 +97,7 @@ std::string map_elements(const RunFolder& run) {
       out += weights;
       out += "</script>\n";
     };
-    element("teacher", run.maps[i].teacher);
+    if (!run.maps[i].teacher.empty()) element("teacher", run.maps[i].teacher);
     element("model", run.maps[i].model);
   }
   return out;
@@ -69,7 +111,13 @@ std::string render_report(const RunFolder& run) {
   data["missing"] = run.missing;
   data["generated"] = utc_now();
   data["hedgerow"] = HEDGEROW_VERSION;
+  const PageKind& kind = page_kind(run);
   return filled(kReportAssets.page, [&](std::string_view name) -> std::string {
+    if (name == "eyebrow") return kind.eyebrow;
+    if (name == "skip") return kind.skip;
+    if (name == "navigation") return navigation(kind);
+    if (name == "sections") return std::string(kind.body);
+    if (name == "start") return kind.start;
     if (name == "title") return escape_html(page_title(run));
     if (name == "fonts") return std::string(kReportAssets.fonts);
     if (name == "style") return std::string(kReportAssets.style);

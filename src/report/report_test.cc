@@ -181,6 +181,54 @@ TEST_F(RunFolderTest, MapRules) {
       {"at most 512"});
 }
 
+TEST_F(RunFolderTest, MapsOfOneModel) {
+  const std::string sentence = R"({"text":"a b","tokens":["a","b"],"size":2,"model":")";
+  const std::string head = R"({"heads":[3,3],"zeros":"exact","sides":["model"],"sentences":[)";
+  put("maps.json", head + sentence + kWeights + "\"}]}");
+  const RunFolder run = read_run_folder(folder_.string());
+  ASSERT_EQ(run.maps.size(), 1u);
+  EXPECT_EQ(run.maps[0].model, kWeights);
+  EXPECT_TRUE(run.maps[0].teacher.empty());
+  EXPECT_FALSE(run.is_analysis()) << "maps alone are no analysis";
+  expect_fault("maps.json", R"({"heads":[1],"sides":["teacher"],"sentences":[]})", {"`sides`"});
+  expect_fault("maps.json", R"({"heads":[1],"zeros":true,"sentences":[]})", {"`zeros`", "true"});
+}
+
+TEST_F(RunFolderTest, HeadsRules) {
+  put("heads.json",
+      R"({"format":1,"model":{"name":"m<"},"density":[[1,0.5],[null]],"diversity":[0,null],
+      "offsets":[-1,1],"at_offset":[[[0,1],[1]],[[0,0],[null]]],"head_values":{"alpha":[[1,2],[1.5]]},
+      "positional_heads":[{"layer":1,"head":0,"offset":-1,"weight":1}],
+      "density_histogram":{"edges":[0,0.5,1],"counts":[[1,2],[3,4]]}})");
+  const RunFolder run = read_run_folder(folder_.string());
+  EXPECT_TRUE(run.is_analysis());
+  EXPECT_EQ(run.missing, (std::vector<std::string>{"maps.json"}));
+  const std::string page = render_report(run);
+  EXPECT_NE(page.find("Hedgerow analysis"), std::string::npos);
+  EXPECT_NE(page.find("m&lt; "), std::string::npos) << "the title is the model's name";
+  EXPECT_EQ(page.find("{{"), std::string::npos);
+  put("summary.json", kSummary);
+  EXPECT_FALSE(read_run_folder(folder_.string()).is_analysis());
+
+  const auto with = [](const std::string& rest) {
+    return R"({"format":1,"density":[[1,0.5],[0]],)" + rest + "}";
+  };
+  expect_fault("heads.json", "{}", {"`format` must be 1"});
+  expect_fault("heads.json", with(R"("entropy":[[1],[1]])"), {"`entropy`", "neighbours"});
+  expect_fault("heads.json", with(R"("entropy":[[1,"x"],[1]])"), {"`entropy[0][1]`"});
+  expect_fault("heads.json", with(R"("head_values":{"alpha":[[1]]})"), {"`head_values.alpha`"});
+  expect_fault("heads.json", with(R"("diversity":[1])"), {"`diversity`", "2 entries"});
+  expect_fault("heads.json", with(R"("offsets":[1],"at_offset":[])"), {"`at_offset`"});
+  expect_fault("heads.json", with(R"("offsets":[1.5],"at_offset":[[[1,1],[1]]])"), {"`offsets[]`"});
+  expect_fault("heads.json", with(R"("positional_heads":[{"layer":1,"head":1}])"),
+               {"`positional_heads[0]`", "must name a layer and a head"});
+  expect_fault("heads.json", with(R"("density_histogram":{"edges":[0,1],"counts":[[1],[1,2]]})"),
+               {"`density_histogram.counts[1]`", "1 counts"});
+  expect_fault("heads.json", with(R"("density_histogram":{"edges":[1,0],"counts":[[1],[1]]})"),
+               {"`density_histogram.edges[1]`"});
+  expect_fault("heads.json", with(R"("model":{"mixers":[{"mixer":1}]})"), {"model.mixers"});
+}
+
 TEST_F(RunFolderTest, BenchRules) {
   expect_fault("bench.json", R"({"rows":[{"method":"sdpa","T":64,"ms":"1"}]})", {"`rows[0].ms`"});
   expect_fault("bench.json", R"({"rows":[{"method":"sdpa","ms":1}]})", {"`rows[0].T`"});

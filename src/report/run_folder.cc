@@ -7,10 +7,13 @@
 #include <numeric>
 
 #include "base/atomic_file.h"
+#include "report/heads_rules.h"
 #include "report/json_rules.h"
 
 namespace hedgerow::report {
 namespace {
+
+constexpr char kHeads[] = "heads";
 
 void check_summary(const JsonRules& rules, const Json& summary) {
   rules.object(summary, "summary");
@@ -228,6 +231,13 @@ std::vector<SentenceMaps> check_maps(const JsonRules& rules, Json& maps, const J
   if (scale.is_null()) maps["scale"] = "sqrt";
   rules.require(maps["scale"] == "sqrt" || maps["scale"] == "linear", "scale",
                 "must be \"sqrt\" or \"linear\"", maps["scale"]);
+  if (member(maps, "sides").is_null()) maps["sides"] = Json::array({"teacher", "model"});
+  rules.require(
+      maps["sides"] == Json::array({"teacher", "model"}) || maps["sides"] == Json::array({"model"}),
+      "sides", "must be [\"teacher\", \"model\"] or [\"model\"]", maps["sides"]);
+  const Json& zeros = member(maps, "zeros");
+  rules.require(zeros.is_null() || zeros == "exact", "zeros", "must be \"exact\" or left out",
+                zeros);
   const std::vector<int64_t> heads = map_heads(rules, maps, summary);
   const int64_t total = std::accumulate(heads.begin(), heads.end(), int64_t{0});
   maps["heads"] = heads;
@@ -249,7 +259,8 @@ std::vector<SentenceMaps> check_maps(const JsonRules& rules, Json& maps, const J
                    ".size` must be the tokens divided by bin, rounded up; got ", size, " for ",
                    num_tokens, " tokens in bins of ", bin);
     SentenceMaps weights;
-    weights.teacher = take_weights(rules, sentence, "teacher", total * size * size, place);
+    if (maps["sides"].size() == 2)
+      weights.teacher = take_weights(rules, sentence, "teacher", total * size * size, place);
     weights.model = take_weights(rules, sentence, "model", total * size * size, place);
     out.push_back(std::move(weights));
   }
@@ -279,7 +290,8 @@ RunFolder read_run_folder(const std::string& path) {
                         const std::function<Json(const std::string&, std::string_view)>& parse) {
     const std::string file = (std::filesystem::path(path) / file_name).string();
     if (!std::filesystem::exists(file, ignored)) {
-      run.missing.push_back(file_name);
+      // A conversion has no heads.json to miss.
+      if (key != std::string_view(kHeads)) run.missing.push_back(file_name);
       run.data[key] = nullptr;
       return;
     }
@@ -306,11 +318,26 @@ RunFolder read_run_folder(const std::string& path) {
     check_bench(JsonRules(file), bench);
     return bench;
   });
-  HEDGEROW_CHECK(run.missing.size() < run.data.size(),
-                 "report: RUN must hold summary.json, metrics.jsonl, analysis.json, maps.json or "
-                 "bench.json; got ",
+  read(kHeads, "heads.json", [](const std::string& file, std::string_view text) {
+    Json heads = formats::parse_json(text, concat("report: ", file));
+    check_heads(JsonRules(file), heads);
+    return heads;
+  });
+  const bool some = std::any_of(run.data.begin(), run.data.end(),
+                                [](const Json& value) { return !value.is_null(); });
+  HEDGEROW_CHECK(some,
+                 "report: RUN must hold summary.json, metrics.jsonl, analysis.json, maps.json, "
+                 "bench.json or heads.json; got ",
                  path, " with none of them");
+  if (run.is_analysis())
+    std::erase_if(run.missing, [](const std::string& f) { return f != "maps.json"; });
   return run;
+}
+
+bool RunFolder::is_analysis() const {
+  return !data.at(kHeads).is_null() && data.at("summary").is_null() &&
+         data.at("metrics").is_null() && data.at("analysis").is_null() &&
+         data.at("bench").is_null();
 }
 
 }  // namespace hedgerow::report

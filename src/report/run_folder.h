@@ -14,15 +14,18 @@ using formats::Json;  // keeps the order in which the run wrote its keys
 // Quantised attention weights of one sentence, still in base64, apart from the other data because
 // they are large.
 struct SentenceMaps {
-  std::string teacher;
+  std::string teacher;  // empty where the maps have no such side
   std::string model;
 };
 
 struct RunFolder {
   std::string name;                  // last part of the path, without ".partial"
-  Json data;                         // summary, metrics, analysis, bench, maps; null = no such file
+  Json data;                         // summary, metrics, analysis, bench, maps, heads; null = none
   std::vector<SentenceMaps> maps;    // one per data["maps"]["sentences"]
   std::vector<std::string> missing;  // files that are not there
+
+  // What `hedgerow analyze` wrote: heads.json, with maps.json or alone.
+  bool is_analysis() const;
 };
 
 // Every file is optional, one of them must exist. A file that exists must be right: throws Error

@@ -43,9 +43,9 @@ def test_charts_are_drawn_for_any_shape(browser, tmp_path, layers, heads):
     no_errors(browser)
 
 
-def test_nothing_is_fetched(browser, standard):
+def test_nothing_is_fetched(browser, either):
     browser.get_log("performance")
-    show(browser, standard)
+    show(browser, either)
     urls = []
     for entry in browser.get_log("performance"):
         message = json.loads(entry["message"])["message"]
@@ -150,8 +150,8 @@ def test_the_baseline_of_rows_is_charted(browser, tmp_path):
 
 
 @pytest.mark.parametrize("width", [360, 390, 768, 1440, 2560])
-def test_no_sideways_scrolling(browser, standard, width):
-    show(browser, standard, width, 800)
+def test_no_sideways_scrolling(browser, either, width):
+    show(browser, either, width, 800)
     assert browser.execute_script("return document.scrollingElement.scrollWidth") <= width
     outside = browser.execute_script(
         "return [...document.querySelectorAll('main *')].filter(node => !node.closest('.scroll, .atlas-scroll, .hidden, .theme, svg') && node.getClientRects().length"
@@ -168,8 +168,8 @@ def background(driver) -> float:
     return (0.2126 * red + 0.7152 * green + 0.0722 * blue) / 255
 
 
-def test_dark_and_light(browser, standard):
-    show(browser, standard, media={"prefers-color-scheme": "dark"})
+def test_dark_and_light(browser, either):
+    show(browser, either, media={"prefers-color-scheme": "dark"})
     dark_map = browser.execute_script("return document.querySelector('.map-frame canvas').toDataURL()")
     assert background(browser) < 0.15
     radio = browser.find_element(By.CSS_SELECTOR, "input[name=theme][value=auto]")
@@ -186,8 +186,8 @@ def test_dark_and_light(browser, standard):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_has_contrast(browser, standard, scheme):
-    show(browser, standard, media={"prefers-color-scheme": scheme})
+def test_text_has_contrast(browser, either, scheme):
+    show(browser, either, media={"prefers-color-scheme": scheme})
     ratios = browser.execute_script("""
       const light = text => { const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map(Number).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
         return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
@@ -199,7 +199,8 @@ def test_text_has_contrast(browser, standard, scheme):
     assert ratios == []
 
 
-def test_keyboard_reaches_everything_and_focus_shows(opened):
+def test_keyboard_reaches_everything_and_focus_shows(browser, either):
+    opened = show(browser, either)
     names = opened.execute_script(
         "return [...document.querySelectorAll('a[href], button, select, input, summary, [tabindex=\"0\"]')].filter(node => node.getClientRects().length).map(node => "
         "[node.outerHTML.slice(0, 80), (node.getAttribute('aria-label') || node.textContent.trim() || [...(node.labels || [])].map(label => label.textContent).join('')).length])")
@@ -218,8 +219,8 @@ def test_keyboard_reaches_everything_and_focus_shows(opened):
     assert len(seen) > 25 and invisible == []
 
 
-def test_print_and_reduced_motion(browser, standard):
-    show(browser, standard, media={"prefers-reduced-motion": "reduce"})
+def test_print_and_reduced_motion(browser, either):
+    show(browser, either, media={"prefers-reduced-motion": "reduce"})
     assert browser.execute_script("return getComputedStyle(document.documentElement).scrollBehavior") == "auto"
     assert browser.execute_script("return getComputedStyle(document.querySelector('.choice span')).transitionDuration") == "0s"
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})

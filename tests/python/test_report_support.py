@@ -55,6 +55,18 @@ def standard(tmp_path_factory) -> pathlib.Path:
     return page_of(synthetic.write_run(tmp_path_factory.mktemp("standard"), layers=6, heads=12, seed=1))
 
 
+@pytest.fixture(scope="session")
+def analysis(tmp_path_factory) -> pathlib.Path:
+    """An analysis of 6 layers and 12 heads; returns its page."""
+    return page_of(synthetic.write_analysis(tmp_path_factory.mktemp("analysis"), layers=6, heads=12, seed=1))
+
+
+@pytest.fixture(scope="session", params=["run", "analysis"])
+def either(request, standard, analysis) -> pathlib.Path:
+    """The page of a run, then that of an analysis."""
+    return standard if request.param == "run" else analysis
+
+
 @pytest.fixture
 def opened(browser, standard):
     return show(browser, standard)

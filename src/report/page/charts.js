@@ -112,14 +112,16 @@ function logAxis(values, format, ticks) {
 }
 
 // Sequential and diverging colours, dark to light in the dark theme; both are safe for the common
-// kinds of colour blindness.
+// kinds of colour blindness. `present` begins where a colour is told from the empty ground.
 const RAMPS = {
   light: {
     sequential: ['#f7f5ee', '#d3e6c8', '#93c9ab', '#4a9fa3', '#2f6d97', '#2b3a77', '#1c1646'],
+    present: ['#d3e6c8', '#93c9ab', '#4a9fa3', '#2f6d97', '#2b3a77', '#1c1646'],
     diverging: ['#7f3b08', '#b9630f', '#eaa650', '#fbdfb4', '#f7f5ee', '#d5d3ea', '#a094ca', '#6d4ba0', '#3a0f66'],
   },
   dark: {
     sequential: ['#151916', '#1d2f45', '#23577c', '#2f8690', '#63b588', '#bcdc8d', '#fff9cf'],
+    present: ['#26415e', '#23577c', '#2f8690', '#63b588', '#bcdc8d', '#fff9cf'],
     diverging: ['#ffd9a0', '#fbaa4b', '#c06c12', '#5c360e', '#171b18', '#332a57', '#6552a8', '#a48ef0', '#ded4ff'],
   },
 };

@@ -6,7 +6,16 @@ const SIDES = [
   { key: 'difference', name: 'Difference' },
 ];
 
-const view = { sentence: 0, layer: 0, head: 0, row: -1, col: -1, atlas: 'teacher' };
+// A conversion shows two models and their difference, an analysis one model.
+function mapSides() {
+  return isSingle() ? [{ key: 'model', name: 'Weights' }] : SIDES;
+}
+
+function isSingle() {
+  return run.maps.sides.length === 1;
+}
+
+const view = { sentence: 0, layer: 0, head: 0, row: -1, col: -1, atlas: '' };
 let maps = null;       // weights of the head in view
 let panels = [];       // {side, canvas, frame, cross, box} of the three pictures
 let controls = null;   // selects and texts of the viewer
@@ -43,9 +52,10 @@ function paintPanel(panelEntry, layout) {
   canvas.style.height = `${canvas.height / ratio}px`;
   const context = canvas.getContext('2d');
   const diverging = side === 'difference';
-  const palette = pixelRamp(ramp(diverging ? 'diverging' : 'sequential'));
-  const indexOf = diverging ? value => divergingIndex(value, maps.spread) : value => sequentialIndex(value, maps.top);
+  const palette = diverging ? pixelRamp(ramp('diverging')) : weightPalette();
+  const indexOf = diverging ? value => divergingIndex(value, maps.spread) : value => weightIndex(value, maps.top);
   paintMap(context, edge, edge, pixels, maps[side], n, indexOf, palette);
+  if (run.maps.zeros) drawGaps(context, edge, pixels, n);
   panelEntry.box = { edge: edge / ratio, size: pixels / ratio, n };
 
   context.scale(ratio, ratio);
@@ -69,6 +79,18 @@ function paintPanel(panelEntry, layout) {
   }
 }
 
+// Lines of the ground's colour between cells: weights become tiles, and zeros stay empty.
+function drawGaps(context, edge, pixels, n) {
+  const cell = pixels / n;
+  if (cell < 6) return;
+  context.fillStyle = colour('--surface');
+  for (let i = 1; i < n; ++i) {
+    const at = edge + Math.round(i * cell);
+    context.fillRect(at, edge, 1, pixels);
+    context.fillRect(edge, at, pixels, 1);
+  }
+}
+
 function paintMaps() {
   const visible = panels.filter(entry => entry.frame.clientWidth);
   if (!maps || !visible.length) return;
@@ -76,9 +98,15 @@ function paintMaps() {
   const layout = labelLayout(visible[0].canvas.getContext('2d'), n, visible[0].frame.clientWidth);
   visible.forEach(entry => paintPanel(entry, layout));
   placeCross();
-  controls.legends.replaceChildren(
-    el('div', { class: 'legend' }, 'Weight', colourBar('sequential', [[0, '0'], [0.5, short(maps.top / 4, 2)], [1, short(maps.top, 2)]])),
+  controls.legends.replaceChildren(weightLegend(), isSingle() ? '' :
     el('div', { class: 'legend' }, 'Converted − teacher', colourBar('diverging', [[0, `−${short(maps.spread, 2)}`], [0.5, '0'], [1, short(maps.spread, 2)]])));
+}
+
+function weightLegend() {
+  const top = short(maps.top, 2), middle = short(maps.top / 4, 2);
+  if (!run.maps.zeros) return el('div', { class: 'legend' }, 'Weight', colourBar('sequential', [[0, '0'], [0.5, middle], [1, top]]));
+  return el('div', { class: 'legend' }, el('span', { class: 'zero-key' }), 'exactly 0', el('span', { class: 'legend-gap' }), 'weight',
+    colourBar('present', [[0, 'above 0'], [0.5, middle], [1, top]]));
 }
 
 function placeCross() {
@@ -94,6 +122,7 @@ function placeCross() {
 
 function showReadout() {
   const { bin, size } = run.maps.sentences[view.sentence];
+  if (isSingle()) return showReading();
   if (view.row < 0) {
     controls.readout.replaceChildren(el('span', { class: 'muted' }, 'Point at a cell, or tap it, to read its weights.'));
     return;
@@ -132,7 +161,7 @@ function showHead(newSentence) {
   view.head = Math.min(run.maps.heads[view.layer] - 1, Math.max(0, view.head));
   maps = headMaps(view.sentence, view.layer, view.head);
   if (newSentence) {
-    view.row = view.col = -1;
+    view.row = view.col = isSingle() ? Math.min(1, sentence.size - 1) : -1;
     controls.text.textContent = sentence.text;
     controls.size.textContent = `${count(sentence.tokens.length)} tokens.` + (sentence.bin > 1
       ? ` One cell stands for ${sentence.bin} × ${sentence.bin} tokens and shows the largest weight among them.` : '');
@@ -186,7 +215,7 @@ function mapControls() {
     readout: el('p', { class: 'readout', role: 'status', 'aria-live': 'polite' }), legends: el('div', { class: 'map-legends' }), status: el('span', { class: 'hidden', role: 'status', 'aria-live': 'polite' }) };
   return el('div', { class: 'controls' }, el('div', { class: 'field wide' }, el('label', { for: 'pick-sentence' }, 'Sentence (tokens)'), sentence),
     stepper('Layer', layer, by => moveHead(by, 0)), stepper('Head', head, by => moveHead(0, by)),
-    choice('Pictures', [{ value: 'all', name: 'All three' }, ...SIDES.map(side => ({ value: side.key, name: side.key === 'teacher' ? 'Teacher' : side.name }))], 'all', showSides));
+    !isSingle() && choice('Pictures', [{ value: 'all', name: 'All three' }, ...SIDES.map(side => ({ value: side.key, name: side.key === 'teacher' ? 'Teacher' : side.name }))], 'all', showSides));
 }
 
 // All three pictures side by side, or one of them large.
@@ -197,17 +226,17 @@ function showSides(chosen) {
 }
 
 function mapPanels() {
-  panels = SIDES.map(({ key, name }) => {
+  panels = mapSides().map(({ key, name }) => {
     const canvas = el('canvas', { role: 'img', 'aria-label': `${name}: attention weights as a picture` });
     const cross = [el('i', { class: 'cross row' }), el('i', { class: 'cross col' })];
     const frame = el('div', { class: 'map-frame' }, canvas, cross);
-    const entry = { side: key, canvas, frame, cross, box: null, figure: el('figure', { class: 'map' }, el('figcaption', {}, name), frame) };
+    const entry = { side: key, canvas, frame, cross, box: null, figure: el('figure', { class: 'map' }, !isSingle() && el('figcaption', {}, name), frame) };
     const read = event => { const cell = entry.box && cellUnder(event, entry); if (cell) pointAt(...cell); };
     frame.addEventListener('pointermove', read);
     frame.addEventListener('pointerdown', read);
     return entry;
   });
-  const group = el('div', { class: 'maps', tabindex: 0, role: 'application', onkeydown: onMapKey,
+  const group = el('div', { class: isSingle() ? 'maps single' : 'maps', tabindex: 0, role: 'application', onkeydown: onMapKey,
     'aria-label': 'Attention maps. Arrow keys left and right change the head, up and down the layer; with Shift they move the reading point.' }, panels.map(entry => entry.figure));
   new ResizeObserver(paintMaps).observe(group);
   return group;
@@ -217,9 +246,11 @@ function showMaps() {
   const sentences = (run.maps || {}).sentences || [];
   if (!sentences.length) return mount('maps', absent('maps.json', run.maps ? 'sentences' : ''));
   const top = mapControls();
+  view.atlas = mapSides()[0].key;
+  const pictures = isSingle() ? el('div', { class: 'map-and-reading' }, mapPanels(), readingPanel()) : mapPanels();
   const keys = el('p', { class: 'hint', style: 'margin-top:0.4rem' }, 'Keys in the maps: ', el('kbd', {}, '←'), ' ', el('kbd', {}, '→'), ' head, ', el('kbd', {}, '↑'), ' ', el('kbd', {}, '↓'),
     ' layer, ', el('kbd', {}, 'Shift'), ' with an arrow moves the reading point. Weights are stored in 256 steps, finest near 0.');
-  mount('maps', el('figure', { class: 'panel', role: 'group', 'aria-label': 'Attention maps' }, top, controls.text, mapPanels(), controls.readout, controls.legends, controls.size, keys, controls.status), atlasPanel());
+  mount('maps', el('figure', { class: 'panel', role: 'group', 'aria-label': 'Attention maps' }, top, controls.text, pictures, !isSingle() && controls.readout, controls.legends, controls.size, keys, controls.status), atlasPanel());
   view.pending = true;
   barRedraws.push(() => { if (view.pending) { view.pending = false; showHead(true); } else { paintMaps(); startAtlas(); } });
 }

@@ -13,10 +13,8 @@ function atlasLayout() {
 }
 
 function atlasValues(sentence, layer, head) {
-  const teacher = headBytes(sentence, 'teacher', layer, head);
-  if (view.atlas === 'teacher') return teacher;
-  const model = headBytes(sentence, 'model', layer, head);
-  if (view.atlas === 'model') return model;
+  if (view.atlas !== 'difference') return headBytes(sentence, view.atlas, layer, head);
+  const teacher = headBytes(sentence, 'teacher', layer, head), model = headBytes(sentence, 'model', layer, head);
   const levels = mapLevels();
   const difference = new Float32Array(model.length);
   for (let i = 0; i < model.length; ++i) difference[i] = levels[model[i]] - levels[teacher[i]];
@@ -40,6 +38,7 @@ function startAtlas() {
   context.fillStyle = colour('--muted');
   context.textBaseline = 'middle';
   context.textAlign = 'center';
+  context.strokeStyle = colour('--line');
   const every = Math.ceil(18 / pitch);
   for (let h = 0; h < heads; h += every) context.fillText(String(h + 1), atlas.left + h * pitch + atlas.thumb / 2, 8);
   for (let l = 0; l < layers; l += every) context.fillText(String(l + 1), 9, atlas.top + l * pitch + atlas.thumb / 2);
@@ -47,7 +46,7 @@ function startAtlas() {
   const { sentence } = view;
   const n = run.maps.sentences[sentence].size;
   const diverging = view.atlas === 'difference';
-  const palette = pixelRamp(ramp(diverging ? 'diverging' : 'sequential'));
+  const palette = diverging ? pixelRamp(ramp('diverging')) : weightPalette();
   const pixels = Math.round(atlas.thumb * ratio);
   const levels = mapLevels();
   let layer = 0, head = 0;
@@ -61,8 +60,9 @@ function startAtlas() {
       let top = 0;
       for (let i = 0; i < values.length; ++i) top = Math.max(top, values[i], -values[i]);
       top = top || 1;
-      const indexOf = diverging ? value => divergingIndex(value, top) : value => sequentialIndex(levels[value], levels[top]);
+      const indexOf = diverging ? value => divergingIndex(value, top) : value => weightIndex(levels[value], levels[top]);
       paintMap(context, Math.round((atlas.left + head * pitch) * ratio), Math.round((atlas.top + layer * pitch) * ratio), pixels, values, n, indexOf, palette);
+      if (run.maps.zeros) context.strokeRect(atlas.left + head * pitch + 0.5, atlas.top + layer * pitch + 0.5, atlas.thumb - 1, atlas.thumb - 1);
       if (++head >= run.maps.heads[layer]) { head = 0; ++layer; }
     }
     if (layer < layers) soon(slice); else canvas.dataset.done = 'true';
@@ -93,8 +93,8 @@ function atlasPanel() {
   atlas.label = el('span', { class: 'note' });
   const frame = el('div', { class: 'atlas-scroll', tabindex: 0, role: 'application', onkeydown: onMapKey, 'aria-label': 'All heads. Arrow keys choose the head and layer shown above.' }, el('div', { style: 'position:relative' }, atlas.canvas, atlas.mark));
   new ResizeObserver(() => { if (frame.clientWidth !== atlas.width) { atlas.width = frame.clientWidth; if (maps) startAtlas(); } }).observe(frame);
-  const pick = choice('Show', SIDES.map(side => ({ value: side.key, name: side.key === 'teacher' ? 'Teacher' : side.name })), view.atlas, value => { view.atlas = value; startAtlas(); });
+  const pick = !isSingle() && choice('Show', SIDES.map(side => ({ value: side.key, name: side.key === 'teacher' ? 'Teacher' : side.name })), view.atlas, value => { view.atlas = value; startAtlas(); });
   return el('figure', { class: 'panel', role: 'group', 'aria-label': 'All heads at a glance' },
     el('figcaption', {}, el('h3', {}, 'All heads at a glance'), atlas.label, el('p', {}, 'The same sentence in every head: rows are layers, columns are heads, each with colours of its own; choose one to see it above.')),
-    el('div', { class: 'controls', style: 'margin-bottom:0.9rem' }, pick), frame);
+    pick && el('div', { class: 'controls', style: 'margin-bottom:0.9rem' }, pick), frame);
 }

@@ -33,6 +33,10 @@ function headBytes(sentence, side, layer, head) {
 // Weights of teacher, model and difference of one head, with the scales of their colours.
 function headMaps(sentence, layer, head) {
   const levels = mapLevels();
+  if (isSingle()) {
+    const model = Float32Array.from(headBytes(sentence, 'model', layer, head), byte => levels[byte]);
+    return { model, top: model.reduce((a, b) => Math.max(a, b), 0) || 1 };
+  }
   const teacherBytes = headBytes(sentence, 'teacher', layer, head), modelBytes = headBytes(sentence, 'model', layer, head);
   const size = teacherBytes.length;
   const teacher = new Float32Array(size), model = new Float32Array(size), difference = new Float32Array(size);
@@ -61,6 +65,19 @@ function pixelRamp(colours) {
 // Index of a colour: the square root shows weak weights beside strong ones.
 function sequentialIndex(weight, top) {
   return Math.min(255, Math.round(Math.sqrt(Math.max(0, weight) / top) * 255));
+}
+
+// Where zeros are exact, colour 0 is the empty ground and every other weight has a tint.
+function weightIndex(weight, top) {
+  const index = sequentialIndex(weight, top);
+  return run.maps.zeros && weight > 0 ? Math.max(1, index) : index;
+}
+
+function weightPalette() {
+  if (!run.maps.zeros) return pixelRamp(ramp('sequential'));
+  const palette = pixelRamp(ramp('present'));
+  palette[0] = pixelRamp([colour('--surface'), colour('--surface')])[0];
+  return palette;
 }
 
 function divergingIndex(weight, spread) {

@@ -17,17 +17,12 @@
 #include "base/counter_rng.h"
 #include "kernels/entmax/attention_curves-inl.h"
 #include "kernels/entmax/attention_gradient-inl.h"
+#include "kernels/entmax/attention_pairs-inl.h"
 #include "kernels/entmax/attention_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hedgerow::kernels {
 namespace HWY_NAMESPACE {
-
-// Rows that gradients are added to, in float32.
-struct GradientRows {
-  float* data;
-  int64_t stride;
-};
 
 class EntmaxBackward {
  public:
@@ -41,15 +36,13 @@ class EntmaxBackward {
         value_panels_(p.dtype, p.v, p.keys, p.value_width, scratch.values),
         key_rows_(p.dtype, p.k, p.keys, p.width, scratch.key_rows),
         value_rows_(p.dtype, p.v, p.keys, p.value_width, scratch.value_rows),
-        scores_(p, scratch.tile) {
+        scores_(p, scratch.tile),
+        pairs_(p.keys, scratch.pairs) {
     key_width_ = key_rows_.padded();
     value_width_ = value_rows_.padded();
     reserve_lists(list_, p.keys);
-    keys_ = list_.keys.data();
-    weights_ = list_.weights.data();
-    dscores_ = list_.scores.data();
-    q_ = reserve(scratch.q, kRowTile * key_width_);
-    grad_out_ = reserve(scratch.grad_out, kRowTile * value_width_);
+    q_ = reserve(scratch.q, kPairRows * key_width_);
+    grad_out_ = reserve(scratch.grad_out, kPairRows * value_width_);
     dweights_ = reserve(scratch.dweights, kRowTile * scores_.stride());
   }
 
@@ -82,7 +75,7 @@ class EntmaxBackward {
     }
     double dalpha = 0;
     if (supported == 0) return dalpha;
-    if (e_ <= entmax::kLambdaForm && supported > kDenseShare * seen) {
+    if (e_ <= entmax::kLambdaForm && supported > kDenseShareBackward * seen) {
       for (int64_t r = 0; r < rows; r++) t[r] = t0 + r;
       scores_.compute(key_panels_, b_, h_, t, rows);
       with_curve(e_, [&](const auto& curve) { dalpha = dense_tile(curve); });
@@ -93,7 +86,11 @@ class EntmaxBackward {
     int64_t at = 0;  // of t
     for (int64_t r = 0; r < rows; r++) {
       const KeptRow row = kept(r);
-      const int64_t n = row.complete() ? copy_row(row) : select_row(row, at++);
+      keys_ = pairs_.keys();
+      weights_ = pairs_.weights();
+      dscores_ = pairs_.dscores();
+      if (row.complete()) row.load(keys_, weights_);
+      const int64_t n = row.complete() ? row.support() : select_row(row, at++);
       if (n == 0) continue;
       dalpha += differentiate_row(r, n);
       list(r, n);
@@ -101,26 +98,27 @@ class EntmaxBackward {
     return dalpha;
   }
 
-  // dq [row of the tile] += dS K, dk += dS^T Q, dv += W^T dO for a list.
-  void accumulate_list(int64_t r, int64_t n, float* dq, const GradientRows& dk,
-                       const GradientRows& dv) const {
+  // dq [row of the tile] += dS K for a list, whose pairs wait for what goes to dk and dv.
+  void accumulate_list(int64_t r, int64_t n, float* dq) {
     for_vec_panels(key_width_ / lanes_, [&](auto nv, int64_t j) HEDGEROW_FUNCTOR {
-      constexpr int kVecs = decltype(nv)::value;
-      const int64_t at = j * lanes_;
-      add_rows<kVecs>(k_ + at, key_rows_.stride(), keys_, dscores_, n, dq + r * key_width_ + at);
-      add_to_rows<kVecs>(q_ + r * key_width_ + at, keys_, dscores_, n, dk.stride, dk.data + at);
+      add_rows<decltype(nv)::value>(k_ + j * lanes_, key_rows_.stride(), keys_, dscores_, n,
+                                    dq + r * key_width_ + j * lanes_);
     });
-    for_vec_panels(value_width_ / lanes_, [&](auto nv, int64_t j) HEDGEROW_FUNCTOR {
-      const int64_t at = j * lanes_;
-      add_to_rows<decltype(nv)::value>(grad_out_ + r * value_width_ + at, keys_, weights_, n,
-                                       dv.stride, dv.data + at);
-    });
+    pairs_.append(tile_row_ + r, n);
   }
 
-  // The same for a dense tile.
+  // The tile's lists are done: dk += dS^T Q, dv += W^T dO once enough of them are, or at the last.
+  void end_tile(const GradientRows& dk, const GradientRows& dv, bool last) {
+    tile_row_ += rows_;
+    if (!last && !pairs_.full() && tile_row_ + kRowTile <= kPairRows) return;
+    pairs_.flush({q_, key_width_}, {grad_out_, value_width_}, dk, dv, key_width_, value_width_);
+    tile_row_ = 0;
+  }
+
+  // dq += dS K, dk += dS^T Q, dv += W^T dO for a dense tile.
   void accumulate_dense(float* dq, const GradientRows& dk, const GradientRows& dv) {
-    accumulate_keys(dweights_, q_, key_width_, dk);
-    accumulate_keys(scores_.scores(0), grad_out_, value_width_, dv);
+    accumulate_keys(dweights_, q(0), key_width_, dk);
+    accumulate_keys(scores_.scores(0), grad_out(0), value_width_, dv);
     const float* k = key_rows_.pack_clean(visible(rows_ - 1));
     for_vec_panels(key_width_ / lanes_, [&](auto nv, int64_t j) HEDGEROW_FUNCTOR {
       for_row_tiles(rows_, [&](auto mr, int64_t r) HEDGEROW_FUNCTOR {
@@ -140,12 +138,14 @@ class EntmaxBackward {
   int64_t value_width() const { return value_width_; }
 
  private:
+  float* q(int64_t r) const { return q_ + (tile_row_ + r) * key_width_; }
+  float* grad_out(int64_t r) const { return grad_out_ + (tile_row_ + r) * value_width_; }
   KeptRow kept(int64_t r) const { return KeptRow(p_, g_.support, b_, h_, t0_ + r); }
 
   void load_rows() {
     for (int64_t r = 0; r < rows_; r++) {
-      float* q = q_ + r * key_width_;
-      float* go = grad_out_ + r * value_width_;
+      float* q = this->q(r);
+      float* go = grad_out(r);
       if (kept(r).support() == 0) {  // whatever lies there stays out of sums
         std::fill(q, q + key_width_, 0.0f);
         std::fill(go, go + value_width_, 0.0f);
@@ -156,13 +156,6 @@ class EntmaxBackward {
       load_row(p_.dtype, row_pointer(p_.dtype, g_.grad_out, b_, h_, t0_ + r), p_.value_width,
                value_width_, 1.0f, go);
     }
-  }
-
-  int64_t copy_row(const KeptRow& row) {
-    const int64_t n = row.support();
-    for (int64_t i = 0; i < n; i++) keys_[i] = static_cast<int32_t>(row.key(i));
-    std::copy(row.weights(), row.weights() + n, weights_);
-    return n;
   }
 
   // The support of row `at` of scores_, by its threshold.
@@ -196,7 +189,7 @@ class EntmaxBackward {
   // dscores_ from the n entries of row r; weights_ become those that the values saw.
   double differentiate_row(int64_t r, int64_t n) {
     float* dw = dscores_;
-    dot_rows(v_, value_rows_.stride(), value_width_, keys_, n, grad_out_ + r * value_width_, dw);
+    dot_rows(v_, value_rows_.stride(), value_width_, keys_, n, grad_out(r), dw);
     const bool dropped = p_.dropout_p > 0;
     float* factor = list_.dropped.data();
     if (dropped) {
@@ -228,8 +221,8 @@ class EntmaxBackward {
     for (int64_t s = 0; s < end; s += pw) {
       int64_t first = 0;
       while (visible(first) <= s) first++;
-      gemm(rows_ - first, kTileVecs, p_.value_width, grad_out_ + first * value_width_, value_width_,
-           1, value_panels_.at(s), pw, dweights_ + first * stride + s, stride, false);
+      gemm(rows_ - first, kTileVecs, p_.value_width, grad_out(first), value_width_, 1,
+           value_panels_.at(s), pw, dweights_ + first * stride + s, stride, false);
     }
     double dalpha = 0;
     for (int64_t r = 0; r < rows_; r++) {
@@ -281,11 +274,14 @@ class EntmaxBackward {
   HeadPanels key_panels_, value_panels_;
   HeadRows key_rows_, value_rows_;
   ScoreTile scores_;
+  PairBlock pairs_;
   const float *k_ = nullptr, *v_ = nullptr;
   int64_t b_ = 0, h_ = 0, t0_ = 0, rows_ = 0;
+  int64_t tile_row_ = 0;  // first row of the tile in q_ and grad_out_
   double e_ = 0;
-  int32_t* keys_;
-  float *weights_, *dscores_, *q_, *grad_out_, *dweights_;
+  int32_t* keys_ = nullptr;
+  float *weights_ = nullptr, *dscores_ = nullptr;
+  float *q_, *grad_out_, *dweights_;
 };
 
 }  // namespace HWY_NAMESPACE

@@ -66,8 +66,9 @@ void entmax_queries(const EntmaxAttentionParams& p, const EntmaxGradients& g,
       const int64_t rows = std::min(kRowTile, range.end - t0);
       std::fill(dq, dq + rows * width, 0.0f);
       range.dalpha[member] += head.tile(
-          h, t0, rows, [&](int64_t r, int64_t n) { head.accumulate_list(r, n, dq, dk, dv); },
+          h, t0, rows, [&](int64_t r, int64_t n) { head.accumulate_list(r, n, dq); },
           [&] { head.accumulate_dense(dq, dk, dv); });
+      head.end_tile(dk, dv, t0 + rows == range.end);
       for (int64_t r = 0; r < rows; r++) {
         store_row(p.dtype, dq + r * width, p.width, static_cast<float>(p.scale),
                   row_pointer(p.dtype, g.dq, range.b, h, t0 + r));

@@ -20,8 +20,13 @@ inline double alpha_of(const EntmaxAttentionParams& p, int64_t h) {
 
 // Query rows per tile of scores: 24 x 4096 floats are 384 KB of L2.
 inline constexpr int64_t kRowTile = 24;
-// Share of the visible keys above which rows are dense: multiplied as tiles, zeros and all.
+// Share of the visible keys above which rows are dense: multiplied as tiles, zeros and all. A
+// backward reads and writes more of its lists.
 inline constexpr double kDenseShare = 0.3;
+inline constexpr double kDenseShareBackward = 0.25;
+// Queries whose pairs are sorted together, and how many pairs a key then has at most on average.
+inline constexpr int64_t kPairRows = 16 * kRowTile;
+inline constexpr int64_t kPairsPerKey = 4;
 
 // K^T panels [panel][D][panel width] of one head, packed once per worker.
 struct PanelScratch {
@@ -78,6 +83,12 @@ void entmax_forward_tile(const EntmaxAttentionParams& p, const MutTensor& out,
                          const EntmaxSupport* support, const ForwardTile& tile,
                          EntmaxForwardScratch& scratch);
 
+// Supported pairs as they come, and sorted by key.
+struct PairScratch {
+  AlignedBuffer<int32_t> key, row, sorted_row, first;
+  AlignedBuffer<float> dscore, weight, sorted_dscore, sorted_weight;
+};
+
 // What one worker keeps between backward tasks.
 struct EntmaxBackwardScratch {
   PanelScratch keys, values;
@@ -85,7 +96,8 @@ struct EntmaxBackwardScratch {
   TileScratch tile;
   ListScratch list;
   AlignedBuffer<float> dweights;     // of a tile, then dscores
-  AlignedBuffer<float> q, grad_out;  // rows of a tile
+  AlignedBuffer<float> q, grad_out;  // rows of a block of tiles
+  PairScratch pairs;
   AlignedBuffer<float> dq, dk, dv;
 };
 
@@ -128,11 +140,18 @@ class KeptRow {
   int64_t support() const { return static_cast<int64_t>(stats_[2]); }
   // Whether keys and weights of the support are kept.
   bool complete() const { return support() <= capacity_; }
-  int64_t key(int64_t i) const {
-    return index_bytes_ == 2 ? reinterpret_cast<const uint16_t*>(index_)[i]
-                             : reinterpret_cast<const uint32_t*>(index_)[i];
+  // Copies the kept keys and weights.
+  void load(int32_t* keys, float* weights) const {
+    const int64_t n = support();
+    const uint16_t* narrow = reinterpret_cast<const uint16_t*>(index_);
+    const uint32_t* wide = reinterpret_cast<const uint32_t*>(index_);
+    if (index_bytes_ == 2) {
+      for (int64_t i = 0; i < n; i++) keys[i] = narrow[i];
+    } else {
+      for (int64_t i = 0; i < n; i++) keys[i] = static_cast<int32_t>(wide[i]);
+    }
+    std::copy(weight_, weight_ + n, weights);
   }
-  const float* weights() const { return weight_; }
   template <typename Real>
   entmax::Threshold<Real> threshold() const {
     entmax::Threshold<Real> row{static_cast<Real>(e_)};

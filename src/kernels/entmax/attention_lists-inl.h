@@ -140,26 +140,6 @@ HWY_INLINE void dot_rows(const float* HWY_RESTRICT rows, int64_t stride, int64_t
   }
 }
 
-// rows[keys[i]][0 .. NV vectors) += w[i] x.
-template <int NV>
-HWY_INLINE void add_to_rows(const float* HWY_RESTRICT x, const int32_t* HWY_RESTRICT keys,
-                            const float* HWY_RESTRICT w, int64_t n, int64_t stride,
-                            float* HWY_RESTRICT rows) {
-  const FloatTag d;
-  const int64_t lanes = float_lanes();
-  FloatVec xs[NV];
-  HEDGEROW_UNROLL
-  for (int j = 0; j < NV; j++) xs[j] = hn::LoadU(d, x + j * lanes);
-  for (int64_t i = 0; i < n; i++) {
-    float* row = rows + keys[i] * stride;
-    const FloatVec wi = hn::Set(d, w[i]);
-    HEDGEROW_UNROLL
-    for (int j = 0; j < NV; j++) {
-      hn::StoreU(hn::MulAdd(wi, xs[j], hn::LoadU(d, row + j * lanes)), d, row + j * lanes);
-    }
-  }
-}
-
 }  // namespace HWY_NAMESPACE
 }  // namespace hedgerow::kernels
 HWY_AFTER_NAMESPACE();

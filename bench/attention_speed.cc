@@ -9,9 +9,9 @@
 #include <cmath>
 
 #include "bench/measure.h"
+#include "bench/methods.h"
 #include "bench/reference_rows.h"
 #include "hedgerow/error.h"
-#include "hedgerow/ops.h"
 
 namespace hedgerow::bench {
 namespace {
@@ -19,97 +19,82 @@ namespace {
 // Inputs of one row and the calls that are timed on them.
 class Problem {
  public:
-  Problem(const AttentionBenchConfig& config, const std::string& method, bool causal,
-          int64_t length)
-      : method_(method), map_(config.map), causal_(causal) {
-    auto generator = at::detail::createCPUGenerator(20261);
-    const std::vector<int64_t> shape = {config.batch, config.heads, length, config.head_dim};
-    auto normal = [&](const std::vector<int64_t>& s) {
-      return at::randn(s, generator, at::kFloat);
-    };
-    q_ = normal(shape) * config.input_scale;
-    k_ = normal(shape) * config.input_scale;
-    v_ = normal(shape);
-    grad_out_ = normal(shape);
-    // Near the identity, where maps start and stay: y = x W is of the size of x.
-    const int64_t D = config.head_dim;
-    wq_ = at::eye(D).repeat({config.heads, 1, 1}) +
-          normal({config.heads, D, D}) * (0.1 / std::sqrt(D));
-    wk_ = at::eye(D).repeat({config.heads, 1, 1}) +
-          normal({config.heads, D, D}) * (0.1 / std::sqrt(D));
+  Problem(const AttentionBenchConfig& config, const AttentionBenchRow& row)
+      : config_(config), method_(bench_method(row.method)), causal_(row.mask == "causal") {
+    config_.alpha = row.alpha;
+    at::Generator generator = at::detail::createCPUGenerator(20261);
+    const std::vector<int64_t> shape = {config.batch, config.heads, row.length, config.head_dim};
+    auto normal = [&] { return at::randn(shape, generator, at::kFloat); };
+    const at::Tensor q = normal() * config.input_scale, k = normal() * config.input_scale;
+    const at::Tensor v = normal();
+    grad_out_ = normal();
+    x_ = {q, k, v};
+    if (method_.extra_inputs == nullptr) return;
+    for (const at::Tensor& t : method_.extra_inputs(config_, generator)) x_.push_back(t);
   }
 
-  at::Tensor ours() const { return ours(q_, k_, v_, wq_, wk_); }
-  at::Tensor sdpa() const { return at::scaled_dot_product_attention(q_, k_, v_, {}, 0.0, causal_); }
-
-  void ours_with_gradients() {
-    gradients([this](const auto& x) { return ours(x[0], x[1], x[2], x[3], x[4]); });
-  }
-  void sdpa_with_gradients() {
-    gradients(
-        [this](const auto& x) {
-          return at::scaled_dot_product_attention(x[0], x[1], x[2], {}, 0.0, causal_);
+  void ours(bool backward) { call(method_.run, backward); }
+  void eager(bool backward) { call(method_.eager, backward); }
+  bool has_eager() const { return method_.eager != nullptr; }
+  void sdpa(bool backward) {
+    call(
+        [](const AttentionBenchConfig&, const Tensors& x, bool causal) {
+          return at::scaled_dot_product_attention(x[0], x[1], x[2], {}, 0.0, causal);
         },
-        3);
+        backward, 3);
   }
 
-  // Worst relative error of the output, and with `backward` of every gradient, on sampled queries.
-  // Throws Failure when it is beyond what float32 rounding explains.
-  double check(bool backward) {
-    RowReference want({q_, k_, v_, wq_, wk_, grad_out_, causal_, method_ == "softmax" ? "" : map_});
-    at::Tensor keep = at::zeros({q_.size(2), 1});
-    keep.index_fill_(0, want.rows(), 1.0);
-    const at::Tensor saved = grad_out_;
-    grad_out_ = grad_out_ * keep;  // gradients then come from the sampled queries alone
-    std::vector<at::Tensor> got = {ours().index_select(2, want.rows())};
+  // Worst relative error of the output, and with `backward` of every gradient, on sampled queries;
+  // sets *density. Throws Failure when it is beyond what float32 rounding explains.
+  double check(bool backward, double* density) {
+    const RowReference want(method_, config_, x_, grad_out_, causal_);
+    *density = want.density();
+    Tensors got = {method_.run(config_, x_, causal_).index_select(2, want.rows())};
     if (backward) {
-      auto g = gradients([this](const auto& x) { return ours(x[0], x[1], x[2], x[3], x[4]); },
-                         want.num_inputs());
-      got.insert(got.end(), g.begin(), g.end());
+      const at::Tensor saved = grad_out_;
+      at::Tensor keep = at::zeros({x_[0].size(2), 1});
+      keep.index_fill_(0, want.rows(), 1.0);
+      grad_out_ = grad_out_ * keep;  // gradients then come from the sampled queries alone
+      const Tensors grads = gradients(method_.run, x_.size());
+      grad_out_ = saved;
+      got.insert(got.end(), grads.begin(), grads.end());
     }
-    grad_out_ = saved;
     const double error = want.worst_error(got);
     if (!(error <= want.tolerance()))
-      throw Failure(concat("bench: wrong result, nothing timed: ", method_,
-                           causal_ ? " causal" : " dense", " T=", q_.size(2),
+      throw Failure(concat("bench: wrong result, nothing timed: ", method_.name,
+                           causal_ ? " causal" : " dense", " T=", x_[0].size(2),
                            backward ? " with gradients" : "", " is ", error,
                            " from float64, allowed ", want.tolerance()));
     return error;
   }
 
  private:
-  at::Tensor ours(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                  const at::Tensor& wq, const at::Tensor& wk) const {
-    if (method_ == "softmax") return ops::softmax_attention(q, k, v, {}, causal_);
-    return ops::hedgehog_attention(q, k, v, wq, wk, {}, {}, map_, {}, causal_);
+  using Call = at::Tensor (*)(const AttentionBenchConfig&, const Tensors&, bool);
+
+  void call(Call forward, bool backward, size_t num_inputs = 0) {
+    if (backward)
+      gradients(forward, num_inputs == 0 ? x_.size() : num_inputs);
+    else
+      forward(config_, x_, causal_);
   }
 
-  template <typename F>
-  std::vector<at::Tensor> gradients(F forward, size_t num_inputs = 5) {
-    std::vector<at::Tensor> x;
-    for (const at::Tensor& t : {q_, k_, v_, wq_, wk_})
-      x.push_back(t.detach().requires_grad_(x.size() < num_inputs));
-    if (method_ == "softmax") num_inputs = 3;
-    const at::Tensor out = forward(x);
-    return torch::autograd::grad({out}, {x.begin(), x.begin() + num_inputs}, {grad_out_});
+  Tensors gradients(Call forward, size_t num_inputs) {
+    Tensors x;
+    for (const at::Tensor& t : x_) x.push_back(t.detach().requires_grad_(x.size() < num_inputs));
+    const at::Tensor out = forward(config_, x, causal_);
+    const auto end = x.begin() + static_cast<int64_t>(num_inputs);
+    // a formulation for one alpha has no gradient for it
+    const bool allow_unused = forward == method_.eager;
+    return torch::autograd::grad({out}, {x.begin(), end}, {grad_out_}, std::nullopt, false,
+                                 allow_unused);
   }
 
-  std::string method_, map_;
+  AttentionBenchConfig config_;
+  const BenchMethod& method_;
   bool causal_;
-  at::Tensor q_, k_, v_, grad_out_, wq_, wk_;
+  Tensors x_;  // q, k, v, then the method's own
+  at::Tensor grad_out_;
 };
-
-// Products that the scheme executes (docs/methods/*.md), a causal triangle counted half.
-double flops(const AttentionBenchConfig& config, const AttentionBenchRow& row) {
-  const double T = row.length, D = config.head_dim, heads = config.batch * config.heads;
-  const bool back = row.step == "forward+backward";
-  if (row.method == "softmax") {
-    const double pairs = row.mask == "causal" ? T * (T + 1) / 2 : T * T;
-    return heads * pairs * (back ? 14 : 4) * D;
-  }
-  const double products = !back ? 6 : row.mask == "causal" ? 24 : 20;
-  return heads * T * 2 * D * D * products;
-}
 
 void validate(const AttentionBenchConfig& config) {
   auto one_of = [](const char* what, const std::vector<std::string>& given,
@@ -118,7 +103,12 @@ void validate(const AttentionBenchConfig& config) {
       HEDGEROW_CHECK(std::find(known.begin(), known.end(), g) != known.end(), "bench: unknown ",
                      what, "; got ", g);
   };
-  one_of("method", config.methods, {"softmax", "hedgehog"});
+  for (const std::string& name : config.methods) bench_method(name);
+  AttentionBenchConfig one = config;
+  for (const std::string& alpha : config.alphas) {
+    one.alpha = alpha;
+    alpha_of(one);
+  }
   one_of("mask", config.masks, {"dense", "causal"});
   one_of("step", config.steps, {"forward", "forward+backward"});
   for (int64_t T : config.lengths)
@@ -132,29 +122,36 @@ void validate(const AttentionBenchConfig& config) {
 
 AttentionBenchRow measure(const AttentionBenchConfig& config, AttentionBenchRow row) {
   const bool back = row.step == "forward+backward";
-  Problem problem(config, row.method, row.mask == "causal", row.length);
-  row.error = problem.check(back);
-  std::vector<Contender> contenders = {
-      {"ours", [&] { back ? problem.ours_with_gradients() : (void)problem.ours(); }},
-      {"peak", [] { fma_peak_flops(); }}};
-  if (row.length <= config.max_sdpa_length)
-    contenders.push_back(
-        {"sdpa", [&] { back ? problem.sdpa_with_gradients() : (void)problem.sdpa(); }});
+  Problem problem(config, row);
+  double density = 0;
+  row.error = problem.check(back, &density);
+  if (bench_method(row.method).takes_alpha) row.density = density;
+  std::vector<Contender> contenders = {{"ours", [&] { problem.ours(back); }},
+                                       {"peak", [] { fma_peak_flops(); }}};
+  size_t sdpa = 0, eager = 0;  // their places; 0: not there
+  if (row.length <= config.max_sdpa_length) {
+    sdpa = contenders.size();
+    contenders.push_back({"sdpa", [&] { problem.sdpa(back); }});
+  }
+  if (problem.has_eager() && row.length <= config.max_eager_length) {
+    eager = contenders.size();
+    contenders.push_back({"eager", [&] { problem.eager(back); }});
+  }
   double peak = 0;
   for (int64_t attempt = 0; attempt < config.best_of; attempt++) {
     const std::vector<double> s = median_seconds(contenders, config.rounds, config.min_seconds);
     peak = std::max(peak, fma_peak_flops());
-    const bool better =
-        attempt == 0 || (s.size() == 3 ? s[0] / s[2] < *row.ratio() : s[0] < row.seconds);
+    const bool better = attempt == 0 || (sdpa ? s[0] / s[sdpa] < *row.ratio() : s[0] < row.seconds);
     if (!better) continue;
     row.seconds = s[0];
-    if (s.size() == 3) row.sdpa_seconds = s[2];
+    if (sdpa) row.sdpa_seconds = s[sdpa];
+    if (eager) row.eager_seconds = s[eager];
   }
-  row.gflops = flops(config, row) / row.seconds / 1e9;
+  row.gflops = bench_method(row.method).flops(config, row) / row.seconds / 1e9;
   row.percent_of_peak = 100 * row.gflops * 1e9 / (peak * at::get_num_threads());
   if (config.memory) {
     row.peak_bytes = peak_bytes(contenders.front().run);
-    if (row.sdpa_seconds) row.sdpa_peak_bytes = peak_bytes(contenders.back().run);
+    if (sdpa) row.sdpa_peak_bytes = peak_bytes(contenders[sdpa].run);
   }
   return row;
 }
@@ -167,19 +164,22 @@ std::vector<AttentionBenchRow> bench_attention(
   validate(config);
   std::vector<AttentionBenchRow> rows;
   for (const std::string& method : config.methods)
-    for (const std::string& mask : config.masks)
-      for (const std::string& step : config.steps)
-        for (int64_t length : config.lengths) {
-          AttentionBenchRow row;
-          row.method = method;
-          row.mask = mask;
-          row.step = step;
-          row.length = length;
-          row.heads = config.heads;
-          row.head_dim = config.head_dim;
-          rows.push_back(measure(config, row));
-          report(rows.back());
-        }
+    for (const std::string& alpha :
+         bench_method(method).takes_alpha ? config.alphas : std::vector<std::string>{std::string()})
+      for (const std::string& mask : config.masks)
+        for (const std::string& step : config.steps)
+          for (int64_t length : config.lengths) {
+            AttentionBenchRow row;
+            row.method = method;
+            row.alpha = alpha;
+            row.mask = mask;
+            row.step = step;
+            row.length = length;
+            row.heads = config.heads;
+            row.head_dim = config.head_dim;
+            rows.push_back(measure(config, row));
+            report(rows.back());
+          }
   return rows;
 }
 

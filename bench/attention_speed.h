@@ -11,7 +11,7 @@
 namespace hedgerow::bench {
 
 struct AttentionBenchConfig {
-  std::vector<std::string> methods = {"softmax", "hedgehog"};
+  std::vector<std::string> methods = {"softmax", "hedgehog"};  // of bench/methods.cc
   std::vector<std::string> masks = {"dense", "causal"};
   std::vector<std::string> steps = {"forward", "forward+backward"};
   std::vector<int64_t> lengths = {512, 1024, 2048, 4096};
@@ -20,20 +20,27 @@ struct AttentionBenchConfig {
   int64_t head_dim = 64;
   double input_scale = 1.0;  // factor on q and k: large inputs take the exact path of "exp"
   std::string map = "exp";   // of hedgehog
+  std::vector<std::string> alphas = {"1.5"};  // of entmax: numbers, or "mix": 1.2 to 1.9 by head
+  std::string alpha;                          // the row's, while it is measured
   int64_t rounds = 7;
   double min_seconds = 0.02;
   int64_t best_of = 1;             // whole measurements; the one with the lowest ratio is kept
   int64_t max_sdpa_length = 8192;  // longer rows time ours alone
+  int64_t max_eager_length =
+      1024;  // longer rows leave out ATen formulations, which keep T x S tensors
   bool memory = true;
 };
 
 struct AttentionBenchRow {
   std::string method, mask, step;
+  std::string alpha;  // of entmax, else empty
   int64_t length = 0, heads = 0, head_dim = 0;
   double seconds = 0;
-  std::optional<double> sdpa_seconds;  // scaled_dot_product_attention, same mask and step
-  double gflops = 0;                   // products that the scheme executes, causal counted half
-  double percent_of_peak = 0;          // of the float32 multiply-add peak of the threads in use
+  std::optional<double> sdpa_seconds;   // scaled_dot_product_attention, same mask and step
+  std::optional<double> eager_seconds;  // the best formulation from ATen operators
+  std::optional<double> density;        // share of visible weights that are not 0; entmax
+  double gflops = 0;                    // products that the scheme executes, causal counted half
+  double percent_of_peak = 0;           // of the float32 multiply-add peak of the threads in use
   double error = 0;         // worst relative error against float64, checked before timing
   int64_t peak_bytes = -1;  // -1: not measured
   int64_t sdpa_peak_bytes = -1;

@@ -36,6 +36,9 @@ ordered_json as_json(const bench::AttentionBenchRow& row) {
     j["sdpa_ms"] = *row.sdpa_seconds * 1e3;
     j["ratio"] = *row.ratio();
   }
+  if (!row.alpha.empty()) j["alpha"] = row.alpha;
+  if (row.eager_seconds) j["eager_ms"] = *row.eager_seconds * 1e3;
+  if (row.density) j["density"] = *row.density;
   j["gflops"] = row.gflops;
   j["percent_of_peak"] = row.percent_of_peak;
   j["error"] = row.error;
@@ -56,17 +59,20 @@ void print_header() {
 }
 
 void print_row(const bench::AttentionBenchRow& row) {
-  std::string sdpa = "-", ratio = "-", memory = "-";
+  std::string sdpa = "-", ratio = "-", memory = "-", note;
+  if (!row.alpha.empty()) note += "  alpha " + row.alpha;
+  if (row.density) note += "  density " + fixed_text(100 * *row.density, 2) + " %";
+  if (row.eager_seconds) note += "  eager " + fixed_text(*row.eager_seconds * 1e3, 1) + " ms";
   if (row.sdpa_seconds) {
     sdpa = fixed_text(*row.sdpa_seconds * 1e3, 3);
     ratio = fixed_text(*row.ratio(), 3);
   }
   if (row.peak_bytes >= 0) memory = fixed_text(static_cast<double>(row.peak_bytes) / 1e6, 1);
-  std::printf("%-9s %-7s %-17s %7lld %4lld %10.3f %10s %7s %8.1f %7.1f %9.1e %9s\n",
+  std::printf("%-9s %-7s %-17s %7lld %4lld %10.3f %10s %7s %8.1f %7.1f %9.1e %9s%s\n",
               row.method.c_str(), row.mask.c_str(), row.step.c_str(),
               static_cast<long long>(row.length), static_cast<long long>(row.head_dim),
               row.seconds * 1e3, sdpa.c_str(), ratio.c_str(), row.gflops, row.percent_of_peak,
-              row.error, memory.c_str());
+              row.error, memory.c_str(), note.c_str());
   std::fflush(stdout);
 }
 
@@ -183,7 +189,7 @@ RunCommand add_bench(CLI::App& command) {
   command.add_option("model", options->model, "folder of the model whose layer is timed")
       ->type_name("MODEL");
   command.add_option("--layer", options->layer, "of the model")->capture_default_str();
-  command.add_option("--method", c.methods, "softmax, hedgehog")
+  command.add_option("--method", c.methods, "softmax, hedgehog, entmax")
       ->delimiter(',')
       ->capture_default_str();
   command.add_option("--mask", c.masks, "dense, causal")->delimiter(',')->capture_default_str();
@@ -200,6 +206,13 @@ RunCommand add_bench(CLI::App& command) {
   command.add_option("--head-dim", c.head_dim)->capture_default_str();
   command.add_option("--map", c.map, "feature map of hedgehog")
       ->check(CLI::IsMember({"exp"}))
+      ->capture_default_str();
+  command.add_option("--alpha", c.alphas, "of entmax: numbers, or mix (1.2 to 1.9 over the heads)")
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      .add_option("--max-eager-length", c.max_eager_length,
+                  "longer rows leave out formulations from ATen operators")
       ->capture_default_str();
   command.add_option("--scale", c.input_scale, "factor on q and k")->capture_default_str();
   command.add_option("--rounds", c.rounds, "rounds per median")->capture_default_str();

@@ -35,7 +35,8 @@ formats::Json cosine_edges() {
   return edges;
 }
 
-// What a reader knows the model by: its folder, or the folder above one that is only called "model".
+// What a reader knows the model by: its folder, or the folder above one that is only called
+// "model".
 std::string folder_name(const std::string& path) {
   std::error_code ignored;
   std::filesystem::path folder = std::filesystem::weakly_canonical(path, ignored);
@@ -66,6 +67,20 @@ formats::Json map_of(const TextEncoder& encoder, const std::string& text,
           {"model", analysis::base64(ours.bytes)}};
 }
 
+// {"alpha": [[per head] per layer]}: what mixers say of their heads; layers without it have [].
+formats::Json head_values(models::Encoder& model) {
+  formats::Json out = formats::Json::object();
+  for (int64_t layer = 0; layer < model.num_layers(); ++layer)
+    for (const auto& [name, values] : model.attention(layer).mixer().head_values()) {
+      formats::Json& table = out[name];
+      while (static_cast<int64_t>(table.size()) <= layer) table.push_back(formats::Json::array());
+      const at::Tensor heads = values.to(at::kDouble).contiguous();
+      const double* data = heads.const_data_ptr<double>();
+      table[static_cast<size_t>(layer)] = std::vector<double>(data, data + heads.numel());
+    }
+  return out;
+}
+
 }  // namespace
 
 formats::Json measured(const Measures& measures) {
@@ -86,6 +101,8 @@ formats::Json make_summary(const ConvertConfig& config, models::Encoder& model,
                       {"layers", c.num_layers},
                       {"heads", c.num_heads},
                       {"hidden", c.hidden_size}};
+  const formats::Json heads = head_values(model);
+  if (!heads.empty()) summary["heads"] = heads;
   for (const auto& [stage, result] : results.items()) summary[stage] = result.at("measures");
   summary["seconds"] = seconds;
   summary["preset"] = config.preset;

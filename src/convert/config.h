@@ -29,6 +29,7 @@ struct RecoverConfig {
   int64_t length = 128;    // tokens of a text, the rest is cut
   bool fit_length = true;  // a length beyond the model's positions becomes these; false: is refused
   int64_t lora_rank = 0;   // 0: all weights train
+  bool mixers_only = false;    // nothing but the mixers' parameters trains
   double hidden_weight = 1.0;  // of the hidden states' loss beside the embeddings'
   double max_grad_norm = 1.0;
 };

@@ -217,10 +217,19 @@ void Conversion::distil() {
     train::load_checkpoint(folder, "distilled", tensors);
     return;
   }
-  const auto objective = distil_objective(*teacher_.encoder, *model_.encoder, layers_, corpus_,
-                                          config_.distil, config_.seed);
-  run_stage("distil", *objective,
-            loop_config("distil", config_.distil.steps, config_.distil.warmup_steps));
+  train::LoopConfig loop = loop_config("distil", config_.distil.steps, config_.distil.warmup_steps);
+  std::unique_ptr<train::Objective> objective;
+  if (nn::mixer_type(config_.kind).imitates_softmax) {
+    objective = distil_objective(*teacher_.encoder, *model_.encoder, layers_, corpus_,
+                                 config_.distil, config_.seed);
+  } else {
+    RecoverConfig mixers = config_.recover;
+    mixers.mixers_only = true;
+    mixers.mixer_lr = config_.distil.lr;
+    objective = recover_objective(teacher_, model_, corpus_, mixers, config_.seed);
+    loop.max_grad_norm = mixers.max_grad_norm;
+  }
+  run_stage("distil", *objective, loop);
   train::RunState state;
   state.stage = "distilled";
   train::save_checkpoint(folder, state, tensors);

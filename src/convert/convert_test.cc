@@ -160,6 +160,28 @@ TEST(Recover, LoraTrainsNothingElse) {
   EXPECT_EQ(low_rank, 2 * 4 * 2) << "two layers, four projections, two factors";
 }
 
+TEST(Recover, MixersAloneChangeNothingElse) {
+  models::LoadedModel teacher, model;
+  teacher.encoder = tiny_encoder();
+  model.encoder = swapped("softmax");
+  const Corpus corpus = tiny_corpus();
+  RecoverConfig config;
+  config.mixers_only = true;
+  config.mixer_lr = 1e-2;
+  const auto objective = recover_objective(teacher, model, corpus, config, 0);
+  const double before = objective->step(3).loss;
+  train::LoopConfig loop;
+  loop.schedule = {train::Schedule::Kind::cosine, 40, 5};
+  loop.quiet = true;
+  train::run_loop(*objective, loop, nullptr);
+  EXPECT_LT(objective->step(3).loss, before);
+  for (auto& item : model.encoder->named_parameters()) {
+    if (item.key().find(".hedgerow.") != std::string::npos) continue;
+    EXPECT_TRUE(at::equal(item.value(), teacher.encoder->named_parameters()[item.key()]))
+        << item.key();
+  }
+}
+
 class OutFolderTest : public ::testing::Test {
  protected:
   void SetUp() override {

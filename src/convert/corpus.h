@@ -21,7 +21,7 @@ struct Corpus {
   // file has few.
   std::vector<data::Sequence> watched;  // cut as training texts are
   std::vector<std::vector<int64_t>> watched_bodies;
-  std::vector<int64_t> prefix, suffix;               // special tokens around one text
+  std::vector<int64_t> prefix, suffix;  // special tokens around one text
   int64_t num_heldout = 0, num_copies = 0;
 };
 

@@ -38,7 +38,8 @@ class OutFolder {
   bool lock();
 
   std::string out_, partial_;
-  int lock_ = -1;  // of OUT.partial, held until this object goes; the system frees it with a process
+  int lock_ =
+      -1;  // of OUT.partial, held until this object goes; the system frees it with a process
   State state_ = State::fresh;
 };
 

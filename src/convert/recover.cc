@@ -42,11 +42,12 @@ class RecoverObjective : public train::Objective {
     mixers.lr = config_.mixer_lr;
     for (auto& item : model_.encoder->named_parameters()) {
       const std::string& name = item.key();
-      const bool trains =
-          is_mixer(name) || (config_.lora_rank > 0 ? is_lora(name) : !is_unused(name));
+      const bool others = config_.lora_rank > 0 ? is_lora(name) : !is_unused(name);
+      const bool trains = is_mixer(name) || (others && !config_.mixers_only);
       at::Tensor value = item.value().requires_grad_(trains);
       if (trains) (is_mixer(name) ? mixers : weights).parameters.push_back({name, value});
     }
+    if (config_.mixers_only) return {mixers};
     return {weights, mixers};
   }
 
@@ -80,15 +81,15 @@ class RecoverObjective : public train::Objective {
     at::Tensor total, embedding, hidden;
     int64_t num_tokens = 0;
     train::StepResult result() const {
-      return {total.item<double>(),
-              {{"embedding_loss", embedding.item<double>()}, {"hidden_loss", hidden.item<double>()}},
-              num_tokens};
+      return {
+          total.item<double>(),
+          {{"embedding_loss", embedding.item<double>()}, {"hidden_loss", hidden.item<double>()}},
+          num_tokens};
     }
   };
 
   Losses losses_of(const std::vector<data::Sequence>& texts, const std::vector<int64_t>& rows) {
-    const data::Batch batch =
-        data::make_batch(texts, rows, model_.encoder->config().pad_token_id);
+    const data::Batch batch = data::make_batch(texts, rows, model_.encoder->config().pad_token_id);
     const models::EncoderInput input{
         batch.input_ids, batch.attention_mask, batch.token_type_ids, {}};
     at::Tensor their_hidden, their_embedding;

@@ -14,7 +14,7 @@ namespace hedgerow::convert {
 // Loss of a batch of texts: mean (1 - cosine) of the sentence embeddings + hidden_weight times the
 // squared distance of the last hidden states relative to the teacher's square. Trains all weights
 // that the embedding depends on, or with lora_rank > 0 low-rank updates on q, k, v and output
-// (which the caller has added) and the mixers.
+// (which the caller has added) and the mixers, or with mixers_only the mixers alone.
 std::unique_ptr<train::Objective> recover_objective(const models::LoadedModel& teacher,
                                                     models::LoadedModel& model,
                                                     const Corpus& corpus,

@@ -144,6 +144,10 @@ struct MixerType {
   bool linear_time = false;
   // Parameters start so that a swap into a pretrained model is as close as the mechanism allows.
   std::shared_ptr<Mixer> (*create)(const HeadLayout& layout, const Options& options);
+  // What a conversion trains first, with everything else frozen: true, the parameters learn
+  // softmax's weights (which they start far from); false, the model's outputs (where learning
+  // softmax's weights would only undo the mechanism).
+  bool imitates_softmax = true;
 };
 
 // The explicit list of mechanisms (mixers/registry.cc).

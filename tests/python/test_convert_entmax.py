@@ -1,0 +1,66 @@
+"""Converting a tiny random BERT to alpha-entmax attention."""
+
+import json
+
+import pytest
+import torch
+from program import refused, run_ok
+from test_convert import arguments as hedgehog_arguments
+from test_convert import summary, tiny, weights  # noqa: F401  (tiny is a fixture)
+
+
+def arguments(tiny, out, *more):  # noqa: F811
+    command = hedgehog_arguments(tiny, out, *more)
+    command[command.index("--to") + 1] = "entmax"
+    return command
+
+
+@pytest.fixture(scope="module")
+def learned(tiny):  # noqa: F811
+    out = tiny / "entmax_learned"
+    run_ok(*arguments(tiny, out, "--recover-steps", "0"))
+    return out
+
+
+def test_learned_alphas_train_alone_first(tiny, learned):  # noqa: F811
+    teacher, ours = weights(tiny / "model"), weights(learned)
+    raw = {name: value for name, value in ours.items() if ".hedgerow." in name}
+    assert len(raw) == 2 and all(name.endswith("alpha_raw") and value.shape == (4,) for name, value in raw.items())
+    start = torch.logit(torch.tensor(0.05))
+    assert all((value - start).abs().max() > 1e-3 for value in raw.values()), "alphas must move"
+    assert all(torch.equal(value, teacher[name]) for name, value in ours.items() if name not in raw)
+    result = summary(learned)
+    assert result["before"]["embedding_cosine"] > 0.98, "it starts close to softmax"
+    for layer, alphas in enumerate(result["heads"]["alpha"]):
+        name = next(name for name in raw if f"layer.{layer}." in name)
+        assert alphas == pytest.approx((1 + raw[name].sigmoid()).tolist(), rel=1e-6)
+
+
+def test_fixed_alpha_then_everything(tiny):  # noqa: F811
+    out = tiny / "entmax_fixed"
+    run_ok(*arguments(tiny, out, "--alpha", "1.5"))
+    assert not [name for name in weights(out) if ".hedgerow." in name]
+    config = json.loads((out / "config.json").read_text())
+    assert all(layer["mixer"] == "entmax" and layer["alpha"] == "1.5" for layer in config["hedgerow"]["layers"])
+    result = summary(out)
+    assert result["heads"]["alpha"] == [[1.5] * 4] * 2
+    assert result["after"]["embedding_cosine"] > result["before"]["embedding_cosine"]
+    again = run_ok("compare", tiny / "model", out, "--data", tiny / "text.txt", "--lengths", "64", "--json", "--quiet")
+    assert json.loads(again)["embedding_cosine"] < 1
+
+
+def test_resumed_equals_uninterrupted(tiny):  # noqa: F811
+    from test_convert import assert_same_result, interrupt_after
+
+    whole, out = tiny / "entmax_whole", tiny / "entmax_interrupted"
+    run_ok(*arguments(tiny, whole))
+    status, stderr = interrupt_after(arguments(tiny, out), out, 9)
+    assert status in (0, 130), stderr
+    run_ok(*arguments(tiny, out, "--resume"))
+    assert_same_result(whole, out)
+
+
+@pytest.mark.parametrize("alpha", ["0.5", "nan", "two"])
+def test_bad_alpha(tiny, tmp_path, alpha):  # noqa: F811
+    assert alpha in refused(*arguments(tiny, tmp_path / "out", "--alpha", alpha))
+    assert list(tmp_path.iterdir()) == []

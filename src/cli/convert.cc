@@ -8,8 +8,8 @@
 #include <memory>
 #include <sstream>
 
-#include "base/atomic_file.h"
 #include "cli/command.h"
+#include "cli/typed_command.h"
 #include "hedgerow/error.h"
 #include "report/report.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 struct ConvertOptions {
   convert::ConvertConfig config;
-  std::string layers = "all", map;
+  std::string layers = "all", map, alpha;
   std::vector<std::string> set;
   // Not given: the preset's.
   std::optional<int64_t> distil_steps, recover_steps, batch, length, lora, verify_texts;
@@ -72,6 +72,7 @@ std::map<std::string, nn::OptionValue> mixer_options(const ConvertOptions& optio
   std::map<std::string, nn::OptionValue> given;
   std::vector<std::string> all = options.set;
   if (!options.map.empty()) all.push_back("map=" + options.map);
+  if (!options.alpha.empty()) all.push_back("alpha=" + options.alpha);
   for (const std::string& item : all) {
     const size_t equals = item.find('=');
     HEDGEROW_CHECK(equals != std::string::npos && equals > 0, "--set: must be NAME=VALUE; got ",
@@ -88,32 +89,6 @@ std::map<std::string, nn::OptionValue> mixer_options(const ConvertOptions& optio
     given[name] = parse_value(*found, item.substr(equals + 1));
   }
   return nn::Options(type.kind, type.options, given).values();
-}
-
-// The command line as typed, from the system's own record.
-std::string typed_command() {
-  std::string out;
-  std::string all;
-  try {
-    all = read_file("/proc/self/cmdline");
-  } catch (const std::exception&) {
-    return "hedgerow convert";
-  }
-  std::istringstream words(all);
-  for (std::string word; std::getline(words, word, '\0');) {
-    if (out.empty()) word = word.substr(word.find_last_of('/') + 1);
-    const bool plain =
-        !word.empty() && word.find_first_of(" \t\n\"'\\$&|;<>()*?`#~") == std::string::npos;
-    if (!out.empty()) out += ' ';
-    if (plain) {
-      out += word;
-      continue;
-    }
-    out += '\'';
-    for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    out += '\'';
-  }
-  return out;
 }
 
 template <typename T, typename U>
@@ -194,6 +169,10 @@ RunCommand add_convert(CLI::App& command) {
   command.add_option("--out", config.out, "folder to write")->required()->type_name("OUT");
   command.add_option("--map", options->map, "feature map; the same as --set map=NAME")
       ->type_name("NAME");
+  command
+      .add_option("--alpha", options->alpha,
+                  "alpha of entmax, learned or a number; the same as --set alpha=VALUE")
+      ->type_name("VALUE");
   command.add_option("--set", options->set, "option of the mechanism")->type_name("NAME=VALUE");
   command.add_option("--layers", options->layers, "all, or numbers and ranges: 0,2,4-5")
       ->capture_default_str();

@@ -26,7 +26,8 @@ def test_learned_alphas_train_alone_first(tiny, learned):  # noqa: F811
     teacher, ours = weights(tiny / "model"), weights(learned)
     raw = {name: value for name, value in ours.items() if ".hedgerow." in name}
     assert len(raw) == 2 and all(name.endswith("alpha_raw") and value.shape == (4,) for name, value in raw.items())
-    start = torch.logit(torch.tensor(0.05))
+    config = json.loads((learned / "config.json").read_text())
+    start = torch.logit(torch.tensor(float(config["hedgerow"]["layers"][0]["start"]) - 1))
     assert all((value - start).abs().max() > 1e-3 for value in raw.values()), "alphas must move"
     assert all(torch.equal(value, teacher[name]) for name, value in ours.items() if name not in raw)
     result = summary(learned)

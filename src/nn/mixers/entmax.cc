@@ -20,7 +20,7 @@ const std::vector<OptionSpec>& option_specs() {
        {}},
       {"share", std::string("head"), "what has an alpha of its own", {"head", "layer"}},
       {"start",
-       std::string("1.05"),
+       std::string("1.02"),
        "where a learned alpha starts: a number in (1, 2), or spread over it",
        {}},
       {"length_scale", false, "scores times delta + beta (log n)^gamma of n visible keys", {}},
@@ -160,10 +160,14 @@ std::vector<std::pair<std::string, at::Tensor>> EntmaxMixer::head_values() const
 
 const MixerType& entmax_mixer_type() {
   static const MixerType type{
-      "entmax", "alpha-entmax: sparse attention whose alpha each head may learn", option_specs(),
-      false, [](const HeadLayout& layout, const Options& options) -> std::shared_ptr<Mixer> {
+      "entmax",
+      "alpha-entmax: sparse attention whose alpha each head may learn",
+      option_specs(),
+      false,
+      [](const HeadLayout& layout, const Options& options) -> std::shared_ptr<Mixer> {
         return std::make_shared<EntmaxMixer>(layout, options);
-      }};
+      },
+      /*imitates_softmax=*/false};
   return type;
 }
 

@@ -160,9 +160,10 @@ TEST_F(Models, ConvertedFolderKeepsAlphas) {
   EXPECT_NE(weights.find("encoder.layer.0.attention.hedgerow.alpha_raw"), nullptr);
   EXPECT_EQ(weights.find("encoder.layer.1.attention.hedgerow.alpha_raw"), nullptr);
   EXPECT_NE(weights.find("encoder.layer.2.attention.hedgerow.scale_beta"), nullptr);
+  const EncoderInput input = some_input();
   const LoadedModel again = load_model(folder("out"));
-  EXPECT_TRUE(at::equal(again.encoder->forward(some_input()).last_hidden_state,
-                        model.encoder->forward(some_input()).last_hidden_state));
+  EXPECT_TRUE(at::equal(again.encoder->forward(input).last_hidden_state,
+                        model.encoder->forward(input).last_hidden_state));
   // A layer whose alpha is missing is no model.
   Json config = read("out/config.json");
   config["hedgerow"]["layers"][1]["alpha"] = "learned";

@@ -90,7 +90,7 @@ def _gradients(x, alpha, g):
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_gradients_in_float32(alpha, path):
     """Against float64 by the composite form, which finite differences check in test_ops_conformance.py."""
-    alpha = torch.tensor(alpha, dtype=torch.float32)
+    alpha = torch.full((20, 1), alpha)
     x, g = _random(20, 50, dtype=torch.float32), _random(20, 50, seed=1, dtype=torch.float32)
     got = _gradients(x, alpha, g)
     hedgerow.set_path("composite_only")

@@ -95,7 +95,9 @@ TEST_P(EveryMixer, WeightsTimesValuesIsTheMixture) {
       EXPECT_TRUE(at::allclose(mixer->mix(in), at::matmul(weights, v), 1e-9, 1e-9)) << which;
       const at::Tensor sums = weights.sum(-1);  // 0 where relu's features have nothing in common
       EXPECT_TRUE(at::allclose(sums, sums.ne(0).to(at::kDouble), 1e-9, 1e-9)) << which;
-      if (!has_floor(GetParam())) EXPECT_TRUE(sums.ne(0).all().item<bool>());
+      if (!has_floor(GetParam())) {
+        EXPECT_TRUE(sums.ne(0).all().item<bool>());
+      }
     }
   }
 }
@@ -368,7 +370,7 @@ TEST(Registry, ListsWhatItKnows) {
     make_mixer("hedgehop", HeadLayout::multi_head(1, 1));
     FAIL();
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "mixer: unknown kind \"hedgehop\"; known: softmax, hedgehog");
+    EXPECT_STREQ(e.what(), "mixer: unknown kind \"hedgehop\"; known: softmax, hedgehog, entmax");
   }
 }
 

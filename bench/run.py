@@ -29,6 +29,16 @@ RATIOS = {
     ("hedgehog", "dense", "forward"): (0.25, 0.15, 0.08, 0.04),
     ("hedgehog", "dense", "forward+backward"): (0.25, 0.14, 0.07, 0.036),
 }
+# (alpha, step): the same for entmax, dense. "mix": 1.2 to 1.9 over the heads, alpha's gradient included.
+ENTMAX_RATIOS = {
+    ("1.5", "forward"): (0.40, 0.35, 0.26, 0.22),
+    ("1.5", "forward+backward"): (0.22, 0.17, 0.14, 0.12),
+    ("mix", "forward"): (0.75, 0.60, 0.45, 0.40),
+    ("mix", "forward+backward"): (None, 0.30, 0.30, 0.30),
+    ("1.1", "forward"): (1.5, 1.5, 1.5, 1.5),  # supports near 100 %
+    ("1.1", "forward+backward"): (1.5, 1.5, 1.5, 1.5),
+}
+EAGER_FACTOR = 10  # at T = 1024
 PEAK_PERCENT = {"forward": (65, (1024, 2048, 4096)), "forward+backward": (68, LENGTHS)}
 WIDTHS = (32, 64, 80, 96, 128)
 WIDTH_FACTOR = 1.3
@@ -99,6 +109,20 @@ def large_inputs(bench: Bench) -> None:
         bench.line(f"hedgehog {row['mask']} forward T={row['T']}, q and k x1000: time / SDPA", row["ratio"], wanted)
 
 
+def entmax(bench: Bench) -> None:
+    alphas = dict.fromkeys(alpha for alpha, _ in ENTMAX_RATIOS)
+    rows = bench.ops("--method", "entmax", "--mask", "dense", "--alpha", ",".join(alphas), "--length",
+                     joined(LENGTHS), "--no-memory")
+    for row in rows["rows"]:
+        name = f"entmax alpha {row['alpha']} {row['step']} T={row['T']} ({row['density']:.1%} dense)"
+        wanted = ENTMAX_RATIOS[row["alpha"], row["step"]][LENGTHS.index(row["T"])]
+        if wanted is not None:
+            bench.line(f"{name}: time / SDPA", row["ratio"], wanted)
+        if row["T"] == 1024 and row["alpha"] == "1.5":
+            bench.line(f"{name}: time of ATen operators / ours", row["eager_ms"] / row["ms"], EAGER_FACTOR,
+                       at_most=False)
+
+
 def widths(bench: Bench) -> None:
     for step in ("forward", "forward+backward"):
         per_flop = {}
@@ -164,7 +188,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three rounds, no repeats")
     args = parser.parse_args()
     bench = Bench(args.program, args.quick)
-    for part in (against_sdpa, large_inputs, widths, linear_time, scaling):
+    for part in (against_sdpa, large_inputs, entmax, widths, linear_time, scaling):
         part(bench)
     layer_memory(bench, args.model)
     print()

@@ -153,7 +153,6 @@ TEST_F(Models, ConvertedFolderKeepsAlphas) {
   save_model(model, folder("source"), folder("out"));
   const Json layers = read("out/config.json")["hedgerow"]["layers"];
   EXPECT_EQ(layers[0]["mixer"], "entmax");
-  EXPECT_EQ(layers[0]["alpha"], "learned");
   EXPECT_EQ(layers[1]["alpha"], "1.5");
   EXPECT_EQ(layers[2]["length_scale"], true);
   const auto weights = formats::Checkpoint::open(folder("out"));

@@ -179,6 +179,19 @@ def test_gradcheck_of_rows(dim):
         assert torch.autograd.gradgradcheck(ops.entmax, arguments, atol=1e-5, rtol=1e-5)
 
 
+def test_gradcheck_of_loss():
+    x = _random(3, 4, 5).requires_grad_()
+    alpha = (1.2 + _random(3, 1, 1, seed=1).abs()).requires_grad_()
+    target = torch.arange(12).view(3, 4) % 5
+    target[1, 2] = -100
+
+    def losses(x, alpha):
+        return ops.entmax_loss(x, target, alpha)
+
+    assert torch.autograd.gradcheck(losses, (x, alpha), atol=1e-6, rtol=1e-5)
+    assert torch.autograd.gradgradcheck(losses, (x, alpha), atol=1e-5, rtol=1e-5)
+
+
 def test_second_derivatives_at_softmax():
     """At alpha = 1 differences in alpha are one-sided: x alone, against torch's softmax."""
     x, g = _random(2, 6).requires_grad_(), _random(2, 6, seed=1)
@@ -279,6 +292,23 @@ def test_alpha_is_checked_when_compiled_code_runs():
         alpha.fill_(0.5)
     with pytest.raises(RuntimeError, match="alpha must be finite and at least 1; got 0.5"):
         compiled(x, alpha)
+
+
+def test_one_compiled_function_takes_every_length():
+    """What is kept of a row changes its size with the number of keys, up to a constant."""
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        ops.entmax_attention, backend="aot_eager", fullgraph=True, dynamic=True
+    )
+    alpha = torch.tensor([1.2, 1.7], requires_grad=True)
+    for keys in (20, 60, 150, 300):
+        q, k, v = (_random(1, 2, keys, 8, seed=s, dtype=torch.float32) for s in range(3))
+        inputs = [t.requires_grad_() for t in (q, k, v)] + [alpha]
+        results = []
+        for attend in (compiled, ops.entmax_attention):
+            out = attend(*inputs)
+            results.append([out, *torch.autograd.grad(out.square().sum(), inputs)])
+        torch.testing.assert_close(*results)
 
 
 def test_numbers_compile():

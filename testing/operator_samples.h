@@ -270,7 +270,7 @@ inline std::vector<Sample> weights() {
   std::vector<Sample> out = entmax_weights();
   out.push_back({"softmax", [](const Sizes& n, at::ScalarType d) -> Stack {
                    const Qkv x = qkv(n, d);
-                   return {"softmax", x.q,    x.k,   float_mask({n.T, n.S}, d, 13),
+                   return {"softmax", x.q,    x.k,    float_mask({n.T, n.S}, d, 13),
                            true,      0.3,    none(), none(),
                            none(),    none(), "exp",  bool_mask({n.B, n.S}, 15),
                            none()};
@@ -281,10 +281,8 @@ inline std::vector<Sample> weights() {
                      [=](const Sizes& n, at::ScalarType d) -> Stack {
                        const Qkv x = qkv(n, d);
                        const Maps w = maps(n, d);
-                       return {"hedgehog", x.q,     x.k,
-                               none(),     causal,  none(),
-                               w.wq,       w.wk,    w.bq,
-                               w.bk,       variant, bool_mask({n.B, n.S}, 15),
+                       return {"hedgehog", x.q,  x.k,  none(), causal,  none(),
+                               w.wq,       w.wk, w.bq, w.bk,   variant, bool_mask({n.B, n.S}, 15),
                                none()};
                      }});
   return out;

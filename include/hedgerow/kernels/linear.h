@@ -186,9 +186,9 @@ struct HedgehogBackward {
   const void* m_out = nullptr;  // of the forward; needed with grad_s_out, and for kExp with s_out
   // Of the forward, or both null: without is_causal they save summing the keys again.
   const void *s_out = nullptr, *z_out = nullptr;
-  ConstTensor out;                                         // [B,H,T,Dv] of the forward
-  const void *inv_den = nullptr, *row_exponent = nullptr;  // [B,H,T] of the forward
-  ConstTensor grad_out;                                    // [B,H,T,Dv]
+  ConstTensor out;                                          // [B,H,T,Dv] of the forward
+  const void *inv_den = nullptr, *row_exponent = nullptr;   // [B,H,T] of the forward
+  ConstTensor grad_out;                                     // [B,H,T,Dv]
   const void *grad_s_out = nullptr, *grad_z_out = nullptr;  // each or null (zero)
   MutTensor grad_q;                                         // [B,H,T,D]
   MutTensor grad_k;                                         // [B,Hkv,S,D]

@@ -122,7 +122,8 @@ TORCH_LIBRARY_FRAGMENT(hedgerow, m) {
       "k, Tensor v, "
       "Tensor wq, Tensor wk, Tensor? bq, Tensor? bk, str variant, Tensor out, Tensor inv_den, "
       "Tensor row_exponent, "
-      "Tensor? s_out, Tensor? z_out, Tensor? m_out, Tensor? key_mask, bool is_causal, Tensor? s, Tensor? z, Tensor? m) -> "
+      "Tensor? s_out, Tensor? z_out, Tensor? m_out, Tensor? key_mask, bool is_causal, Tensor? s, "
+      "Tensor? z, Tensor? m) -> "
       "(Tensor grad_q, Tensor grad_k, Tensor grad_v, Tensor grad_wq, Tensor grad_wk, Tensor "
       "grad_bq, Tensor grad_bk, "
       "Tensor grad_s, Tensor grad_z)",

@@ -49,11 +49,14 @@ struct HedgehogAttention : torch::autograd::Function<HedgehogAttention> {
     const OptTensor bq = optional(t[5]), bk = optional(t[6]), s = optional(t[8]),
                     z = optional(t[9]);
     const bool has_state = ctx->saved_data["want_state"].toBool();
-    const auto of_state = [&](const at::Tensor& x) { return has_state ? optional(x) : OptTensor(); };
+    const auto of_state = [&](const at::Tensor& x) {
+      return has_state ? optional(x) : OptTensor();
+    };
     const auto [dq, dk, dv, dwq, dwk, dbq, dbk, ds, dz] = hedgehog_attention_backward(
         or_zeros(grads[0], t[11]), optional(grads[3]), optional(grads[4]), t[0], t[1], t[2], t[3],
         t[4], bq, bk, ctx->saved_data["variant"].toStringRef(), t[11], t[12], t[13],
-        of_state(t[15]), of_state(t[16]), of_state(t[14]), optional(t[7]), ctx->saved_data["is_causal"].toBool(), s, z, optional(t[10]));
+        of_state(t[15]), of_state(t[16]), of_state(t[14]), optional(t[7]),
+        ctx->saved_data["is_causal"].toBool(), s, z, optional(t[10]));
     const at::Tensor none;
     return {dq,
             dk,
@@ -159,7 +162,8 @@ HedgehogGrads hedgehog_attention_backward_autograd(
         {q, k, v, wq, wk, bq, bk, std::string(variant), key_mask, is_causal, s, z, m}, m_out);
   at::AutoDispatchBelowADInplaceOrView guard;
   return hedgehog_attention_backward(grad, grad_s, grad_z, q, k, v, wq, wk, bq, bk, variant, out,
-                                     inv_den, row_exponent, s_out, z_out, m_out, key_mask, is_causal, s, z, m);
+                                     inv_den, row_exponent, s_out, z_out, m_out, key_mask,
+                                     is_causal, s, z, m);
 }
 
 }  // namespace

@@ -14,7 +14,6 @@
 #define HEDGEROW_KERNELS_ENTMAX_ATTENTION_BACKWARD_INL_H_
 #endif
 
-#include "base/counter_rng.h"
 #include "kernels/entmax/attention_curves-inl.h"
 #include "kernels/entmax/attention_gradient-inl.h"
 #include "kernels/entmax/attention_pairs-inl.h"
@@ -193,8 +192,9 @@ class EntmaxBackward {
     const bool dropped = p_.dropout_p > 0;
     float* factor = list_.dropped.data();
     if (dropped) {
+      const uint64_t key = row_key(r);
       for (int64_t i = 0; i < n; i++) {
-        factor[i] = dropout(r, keys_[i]);
+        factor[i] = dropout_factor(p_, key, keys_[i]);
         dw[i] = factor[i] == 0 ? 0.0f : factor[i] * dw[i];
       }
     }
@@ -207,11 +207,7 @@ class EntmaxBackward {
     return dalpha;
   }
 
-  float dropout(int64_t r, int64_t s) const {
-    const uint64_t key = dropout_row_key(p_.dropout_seed, b_, h_, t0_ + r);
-    const bool keep = dropout_bits(key, s) >= dropout_threshold(p_.dropout_p);
-    return keep ? static_cast<float>(1.0 / (1.0 - p_.dropout_p)) : 0.0f;
-  }
+  uint64_t row_key(int64_t r) const { return dropout_row_key(p_.dropout_seed, b_, h_, t0_ + r); }
 
   // Weights of the tile over its scores, score gradients to dweights_.
   template <class Curve>
@@ -230,9 +226,10 @@ class EntmaxBackward {
       float* dw = dweights_ + r * stride;
       const entmax::Threshold<float> threshold = kept(r).template threshold<float>();
       const int64_t n = kept(r).support() == 0 ? 0 : scores_.padded(r);
+      const uint64_t key = row_key(r);
       if (n > 0 && p_.dropout_p > 0) {
         for (int64_t s = 0; s < visible(r); s++) {
-          const float factor = dropout(r, s);
+          const float factor = dropout_factor(p_, key, s);
           dw[s] = factor == 0 ? 0.0f : factor * dw[s];
         }
       }
@@ -241,7 +238,7 @@ class EntmaxBackward {
                                       w, dw, n, list_.s.data(), g_.dalpha != nullptr);
       }
       if (n > 0 && p_.dropout_p > 0) {
-        for (int64_t s = 0; s < visible(r); s++) w[s] *= dropout(r, s);
+        for (int64_t s = 0; s < visible(r); s++) w[s] *= dropout_factor(p_, key, s);
       }
       const int64_t last = scores_.padded(rows_ - 1);
       std::fill(w + n, w + last, 0.0f);

@@ -6,7 +6,6 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/entmax/attention_forward.cc"
-#include "base/counter_rng.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/entmax/attention_lists-inl.h"
@@ -48,12 +47,10 @@ class EntmaxForward {
   }
 
   void run() {
-    const int64_t end = visible(tile_.rows - 1), kv_head = tile_.h / group_size(p_);
-    keys_.select(tile_.b, kv_head);
-    values_.select(tile_.b, kv_head);
-    value_rows_ = values_.pack(end);
-    if (screens() && run_screened()) return;
-    run_tile();
+    keys_.select(tile_.b, tile_.h / group_size(p_));
+    values_.select(tile_.b, tile_.h / group_size(p_));
+    value_rows_ = values_.pack(visible(tile_.rows - 1));
+    if (!screens() || !run_screened()) run_tile();
   }
 
   void store(const MutTensor& out) const {
@@ -74,10 +71,10 @@ class EntmaxForward {
   // Whether scores of this tile are worth screening: lists of few keys, few of them candidates.
   bool screens() {
     if (screening_.head != tile_.h) {
+      const bool adds = p_.mask.kind != MaskKind::kNone && p_.mask.kind != MaskKind::kBool;
       screening_.head = tile_.h;
-      screening_.on = screening_.allowed && p_.keys >= kScreenKeys && p_.width % lanes_ == 0 &&
-                      p_.width > 0 && e_ >= kScreenFrom && e_ <= entmax::kLambdaForm &&
-                      (p_.mask.kind == MaskKind::kNone || p_.mask.kind == MaskKind::kBool);
+      screening_.on = screening_.allowed && !adds && p_.keys >= kScreenKeys &&
+                      p_.width % lanes_ == 0 && e_ >= kScreenFrom && e_ <= entmax::kLambdaForm;
     }
     return screening_.on && visible(0) >= kScreenKeys / 2;
   }
@@ -234,7 +231,7 @@ class EntmaxForward {
     }
     if (p_.dropout_p > 0) {
       const uint64_t key = row_key(r);
-      for (int64_t s = 0; s < n; s++) row[s] *= dropout(key, s);
+      for (int64_t s = 0; s < n; s++) row[s] *= dropout_factor(p_, key, s);
     }
     return support;
   }
@@ -286,10 +283,6 @@ class EntmaxForward {
   uint64_t row_key(int64_t r) const {
     return dropout_row_key(p_.dropout_seed, tile_.b, tile_.h, tile_.t0 + r);
   }
-  float dropout(uint64_t key, int64_t s) const {
-    const bool keep = dropout_bits(key, s) >= dropout_threshold(p_.dropout_p);
-    return keep ? static_cast<float>(1.0 / (1.0 - p_.dropout_p)) : 0.0f;
-  }
 
   template <class Threshold>
   void keep(int64_t r, const Threshold& threshold, int64_t n, const int32_t* keys,
@@ -308,7 +301,7 @@ class EntmaxForward {
       const uint64_t row = row_key(r);
       int64_t num_kept = 0;  // what is dropped is not read
       for (int64_t i = 0; i < n; i++) {
-        kept[num_kept] = weights[i] * dropout(row, keys[i]);
+        kept[num_kept] = weights[i] * dropout_factor(p_, row, keys[i]);
         keys[num_kept] = keys[i];
         num_kept += kept[num_kept] > 0;
       }

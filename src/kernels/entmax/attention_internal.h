@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
+#include "base/counter_rng.h"
 #include "hedgerow/kernels/entmax_attention.h"
 #include "kernels/entmax/attention_screen.h"
 #include "kernels/entmax/entmax_math.h"
@@ -16,6 +17,12 @@ namespace hedgerow::kernels {
 
 inline double alpha_of(const EntmaxAttentionParams& p, int64_t h) {
   return p.alpha[h * p.alpha_stride];
+}
+
+// What dropout leaves of a weight of 1 at key s, of the row that has the key.
+inline float dropout_factor(const EntmaxAttentionParams& p, uint64_t row_key, int64_t s) {
+  const bool keep = dropout_bits(row_key, s) >= dropout_threshold(p.dropout_p);
+  return keep ? static_cast<float>(1.0 / (1.0 - p.dropout_p)) : 0.0f;
 }
 
 // Query rows per tile of scores: 24 x 4096 floats are 384 KB of L2.

@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, EntmaxCase, ::testing::ValuesIn(attention_cases(
 // holds exactly.
 TEST_P(EntmaxCase, EqualsTheDefinitionOnEveryTarget) {
   const bool large = GetParam().queries * GetParam().keys > 200000;
-  const int64_t step = large ? 3 : std::max<int64_t>(GetParam().heads, 1);
+  const int64_t step = large ? 4 : std::max<int64_t>(GetParam().heads, 1);
   for (int64_t first = 0; first < static_cast<int64_t>(entmax_alphas().size()); first += step) {
     const auto make = [&] {
       EntmaxData x(GetParam(), first, DType::kFloat32, first % 2 == 1);
@@ -106,7 +106,8 @@ TEST_P(EntmaxCase, EqualsTheDefinitionOnEveryTarget) {
 // Inputs as they come, for the alphas that float32 scores determine.
 TEST_P(EntmaxCase, EqualsTheDefinitionUpToSparsemax) {
   AttentionCase c = GetParam();
-  for (int64_t first : {1, 4, 5, 6}) {
+  for (int64_t first : {4, 5, 1, 6}) {
+    if (c.queries * c.keys > 200000 && first != 4 && first != 5) break;
     EntmaxData want(c, first), got(c, first);
     for (EntmaxData* x : {&want, &got}) {
       for (double& alpha : x->alpha) alpha = std::min(alpha, 2.0);

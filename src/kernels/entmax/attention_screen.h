@@ -18,9 +18,9 @@ inline constexpr double kScreenShare = 0.12;
 // One head's keys in bfloat16, packed once per worker.
 struct ScreenScratch {
   AlignedBuffer<uint32_t> panels, q;
-  AlignedBuffer<float> key, staging, q_rows;
+  AlignedBuffer<float> key, staging;
+  AlignedBuffer<float> longest;  // [panel]: norm of the longest key up to the panel's end
   int64_t batch = -1, kv_head = -1, done = 0;
-  float norm = 0;  // of the longest packed key
   // Of the task: whether it may screen, and whether it still screens this head. It stops where a
   // tile has too many candidates.
   bool allowed = false, on = false;

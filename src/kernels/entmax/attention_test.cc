@@ -199,7 +199,7 @@ TEST(EntmaxAttention, KeptAndRecomputedRowsAgree) {
 }
 
 TEST(EntmaxAttention, QueryRangesOfTheBackwardAgreeForAnyThreads) {
-  for (bool causal : {false, true}) {
+  for (bool causal : {false, true}) {  // screened on some machines
     const AttentionCase c{"long", 1, 2, 1, 1100, 900, 16, 24, causal};
     EntmaxData want(c, 4), one(c, 4), three(c, 4);  // 1.25, 1.5
     for (EntmaxData* x : {&want, &one, &three}) x->silence_rows_on_the_edge(kEdge);

@@ -142,7 +142,6 @@ class ScreenedKeys {
     scratch_.batch = b;
     scratch_.kv_head = kv_head;
     scratch_.done = 0;
-    scratch_.norm = 0;
   }
 
   // [panel][pair][kScreenPanel]; keys that are not finite count as zeros: they are excluded.
@@ -155,13 +154,16 @@ class ScreenedKeys {
     if (scratch_.q.size() < kRowTile * pairs_) scratch_.q.resize(kRowTile * pairs_);
     float* key = reserve(scratch_.key, p_.width);
     float* staging = reserve(scratch_.staging, kScreenPanel * pairs_);
+    float* longest = reserve(scratch_.longest, divide_up(p_.keys, kScreenPanel));
     for (int64_t s = begin; s < end; s += kScreenPanel) {
+      const int64_t panel = s / kScreenPanel;
+      longest[panel] = panel > 0 ? longest[panel - 1] : 0.0f;
       std::fill(staging, staging + kScreenPanel * pairs_, 0.0f);
       for (int64_t i = 0; i < std::min(kScreenPanel, end - s); i++) {
         load_row(p_.dtype, row_pointer(p_.dtype, p_.k, scratch_.batch, scratch_.kv_head, s + i),
                  p_.width, p_.width, 1.0f, key);
         if (!all_finite(key, p_.width)) continue;
-        scratch_.norm = std::max(scratch_.norm, std::sqrt(dot(key, key, p_.width)));
+        longest[panel] = std::max(longest[panel], std::sqrt(dot(key, key, p_.width)));
         screen_pairs(key, p_.width, reinterpret_cast<uint32_t*>(staging) + i * pairs_);
       }
       // pairs are moved as 32 bits, whatever they are
@@ -171,10 +173,12 @@ class ScreenedKeys {
     scratch_.done = end;
   }
 
-  // Returns the bound of the scores' errors.
-  float load_query(int64_t r, const float* q) {
+  // Returns the bound of the errors of its scores of keys [0, end), end > 0.
+  float load_query(int64_t r, const float* q, int64_t end) {
     screen_pairs(q, p_.width, scratch_.q.data() + r * pairs_);
-    return screen_error(std::sqrt(dot(q, q, p_.width)) * scratch_.norm, p_.width);
+    // of the panels that the tile sees, not of those that happen to be packed
+    const float longest = scratch_.longest[(end - 1) / kScreenPanel];
+    return screen_error(std::sqrt(dot(q, q, p_.width)) * longest, p_.width);
   }
   void scores(int64_t rows, int64_t s, float* c, int64_t c_row, float* highest) const {
     screen_scores(rows, pairs_, scratch_.q.data(), scratch_.panels.data() + s * pairs_, c, c_row,
@@ -232,7 +236,7 @@ class ScoreTile {
       visible_[r] = causal_keys(p_, t[r]);
       load_row(p_.dtype, row_pointer(p_.dtype, p_.q, b, h, t[r]), p_.width, p_.width,
                static_cast<float>(p_.scale), q_ + r * p_.width);
-      error_[r] = keys.load_query(r, q_ + r * p_.width);
+      error_[r] = keys.load_query(r, q_ + r * p_.width, end);
     }
     std::fill(highest_, highest_ + kRowTile * kScreenPanel, -kInfinity);
     const int64_t full =

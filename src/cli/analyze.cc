@@ -276,9 +276,9 @@ int run(const CommonOptions& common, const AnalyzeOptions& options) {
   }
   if (common.json) {
     std::printf("%s\n", formats::dump_json(heads).c_str());
-  } else if (!common.quiet) {
-    print(statistics);
-    if (out) std::printf("written to %s\n", options.out.c_str());
+  } else {
+    if (!out || !common.quiet) print(statistics);
+    if (out && !common.quiet) std::printf("written to %s\n", options.out.c_str());
   }
   return 0;
 }

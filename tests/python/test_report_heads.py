@@ -154,7 +154,7 @@ def test_dense_models_and_missing_parts(browser, tmp_path):
 
 def test_null_figures(browser, tmp_path):
     (tmp_path / "heads.json").write_text(json.dumps({
-        "format": 1, "density": [[None, 1], [None, None]], "entropy": [[None, None], [None, None]], "diversity": [None, None], "offsets": [-1, 0, 1],
+        "format": 1, "density": [[None, 0.5], [None, None]], "entropy": [[None, None], [None, None]], "diversity": [None, None], "offsets": [-1, 0, 1],
         "at_offset": [[[None] * 2] * 2] * 3, "uniform_weight": None, "positional_heads": [{"layer": 0, "head": 0, "offset": 1, "weight": None}],
         "subword_merging": None, "subword_merging_heads": [], "head_values": {"alpha": [[None, None], [1.5, None]]}}))
     show(browser, page_of(tmp_path))
@@ -190,3 +190,20 @@ def test_wrong_files_are_refused_by_name(tmp_path):
     done = report(tmp_path)
     assert done.returncode == 2 and "heads.json" in done.stderr and "`density[0][1]`" in done.stderr
     assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_have_contrast_on_every_tint(browser, tmp_path, scheme):
+    size = 64
+    steps = bytes(round(255 * (i + 1) / size) for i in range(size)) * size
+    synthetic.write_analysis(tmp_path, layers=1, heads=1)
+    (tmp_path / "maps.json").write_text(json.dumps({"scale": "sqrt", "sides": ["model"], "zeros": "exact", "heads": [1], "sentences": [
+        {"text": "words", "tokens": [f"w{i}" for i in range(size)], "size": size, "bin": 1, "model": base64.b64encode(steps).decode()}]}))
+    show(browser, page_of(tmp_path), media={"prefers-color-scheme": scheme})
+    ratios = browser.execute_script("""
+        const light = text => { const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map(Number).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+          return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+        return [...document.querySelectorAll('.word')].map(word => [light(getComputedStyle(word).color), light(getComputedStyle(word).backgroundColor)])
+          .map(([a, b]) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05))""")
+    assert len(ratios) == size and min(ratios) > 4.2
+    no_errors(browser)

@@ -222,7 +222,7 @@ def test_keyboard_reaches_everything_and_focus_shows(browser, either):
 def test_print_and_reduced_motion(browser, either):
     show(browser, either, media={"prefers-reduced-motion": "reduce"})
     assert browser.execute_script("return getComputedStyle(document.documentElement).scrollBehavior") == "auto"
-    assert browser.execute_script("return getComputedStyle(document.querySelector('.choice span')).transitionDuration") == "0s"
+    assert browser.execute_script("return getComputedStyle(document.querySelector('.theme span')).transitionDuration") == "0s"
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print", "features": []})
     assert browser.execute_script("return getComputedStyle(document.querySelector('.topbar')).display") == "none"
     printed = base64.b64decode(browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"])

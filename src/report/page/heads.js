@@ -62,7 +62,7 @@ function showGlance() {
   const cards = [];
   const shares = knownHeads(density).map(head => head.value);
   if (shares.length) {
-    const dense = smallest(shares) > 0.9995;
+    const dense = smallest(shares) === 1;
     cards.push(glanceCard('Mean density', percent(mean(shares)), '', dense ? 'Every head puts some weight on every token that it sees, as softmax does.'
       : `Of the tokens that it sees, a head puts weight on this share; the others get exactly zero. Heads range from ${percent(smallest(shares))} to ${percent(largest(shares))}.`));
   }

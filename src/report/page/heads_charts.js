@@ -94,9 +94,10 @@ function densityOfTexts({ edges, counts }) {
 function showDensity() {
   const { density, density_histogram: histogram } = run.heads;
   if (!knownHeads(density).length) return mount('density', absent('heads.json', 'density'));
-  const all = smallest(knownHeads(density).map(head => head.value)) > 0.9995;
-  mount('density', all && el('p', { class: 'note' }, 'Every head of this model is fully dense: its weights may be small, but none is exactly zero.'),
-    el('div', { class: 'grid-2' }, densityByLayer(density), sortedHeads(density)), histogram && densityOfTexts(histogram));
+  if (smallest(knownHeads(density).map(head => head.value)) === 1) {
+    return mount('density', el('p', { class: 'absent' }, el('strong', {}, 'Every head is fully dense. '), 'Weights of this model may be small, but none is exactly zero: all heads of all texts stand at 100 %.'));
+  }
+  return mount('density', el('div', { class: 'grid-2' }, densityByLayer(density), sortedHeads(density)), histogram && densityOfTexts(histogram));
 }
 
 function valueHistogram(name, known, low, top) {

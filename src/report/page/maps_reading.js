@@ -15,8 +15,9 @@ function readingPanel() {
 function wordTint(weight) {
   const index = weightIndex(weight, maps.top);
   const pixel = weightPalette()[index];
-  const strong = index > 120;
-  const ink = isDark() ? (strong ? '#10130f' : '#eef3ea') : (strong ? '#ffffff' : '#1d231f');
+  // Where black and white stand out alike from the colours of `present`.
+  const light = isDark() ? index <= 94 : index > 137;
+  const ink = light ? '#ffffff' : '#0b0f0c';
   return `background:rgb(${pixel & 255} ${pixel >> 8 & 255} ${pixel >> 16 & 255});color:${ink}`;
 }
 

@@ -28,7 +28,7 @@ function densityByLayer(rows) {
       : tooltipCard(`Layer ${item.data[0] + 1}`, [['mean density', percent(item.data[1])]])) },
     series: [
       { type: 'scatter', xAxisIndex: 1, symbolSize: 9, data: heads.map(head => ({ value: [place(head), head.value], layer: head.layer, head: head.head, itemStyle: { color: layerColour(head.layer, layers), borderColor: colour('--surface'), borderWidth: 1 } })) },
-      { type: 'line', xAxisIndex: 1, data: means.map((value, layer) => [layer, value]).filter(([, value]) => isNumber(value)), symbol: 'none', smooth: 0.25, lineStyle: { color: colour('--ink'), width: 2 }, z: 3 },
+      { type: 'line', xAxisIndex: 1, data: means.map((value, layer) => [layer, value]).filter(([, value]) => isNumber(value)), symbol: 'none', lineStyle: { color: colour('--ink'), width: 2 }, z: 3 },
     ],
   });
   return panel('Density by layer', 'Each dot is a head, the line the mean of the layer.', chart(`Mean density by layer: ${means.map(percent).join(', ')}`, option, '20rem'),

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "analysis/attention_maps.h"
+#include "analysis/head_statistics.h"
 #include "hedgerow/version.h"
 #include "metrics/statistics.h"
 
@@ -90,8 +91,26 @@ formats::Json measured(const Measures& measures) {
           {"cosine_counts", cosine_counts(measures.embedding.cosines)}};
 }
 
+formats::Json head_tables(const Verifier& verifier, models::Encoder& model) {
+  formats::Json heads = head_values(model);
+  bool sparse = false;
+  for (int64_t layer = 0; layer < model.num_layers(); ++layer)
+    sparse |= !nn::mixer_type(model.attention(layer).mixer().kind()).imitates_softmax;
+  if (!sparse || verifier.report_length() == 0) return heads;
+  std::vector<analysis::StatisticsInput> inputs;
+  for (const models::EncoderInput& input : verifier.windows().begin()->second)
+    inputs.push_back({input, {}});
+  const analysis::HeadStatistics statistics = analysis::head_statistics(model, inputs);
+  heads["length"] = verifier.report_length();
+  heads["density"] = as_json(statistics.density);
+  heads["mean_density"] = analysis::mean_over_layers(statistics.density);
+  heads["diversity"] = statistics.diversity;
+  return heads;
+}
+
 formats::Json make_summary(const ConvertConfig& config, models::Encoder& model,
-                           const formats::Json& results, const formats::Json& seconds) {
+                           const formats::Json& results, const formats::Json& seconds,
+                           const formats::Json& heads) {
   formats::Json summary = {{"format", 1}, {"kind", config.kind}};
   const auto map = config.options.find("map");
   if (map != config.options.end()) summary["map"] = nn::to_string(map->second);
@@ -101,7 +120,6 @@ formats::Json make_summary(const ConvertConfig& config, models::Encoder& model,
                       {"layers", c.num_layers},
                       {"heads", c.num_heads},
                       {"hidden", c.hidden_size}};
-  const formats::Json heads = head_values(model);
   if (!heads.empty()) summary["heads"] = heads;
   for (const auto& [stage, result] : results.items()) summary[stage] = result.at("measures");
   summary["seconds"] = seconds;

@@ -13,9 +13,16 @@ namespace hedgerow::convert {
 // What one measurement adds to the results: its measures, heads and the cosines' histogram.
 formats::Json measured(const Measures& measures);
 
-// summary.json from the stages' results ({"before": measured(..), ..}) and their seconds.
+// What single heads are: the values that mixers declare ("alpha": [[per head] per layer]) and, for
+// mechanisms whose weights may be exactly 0, at the report's length the density (also its mean over
+// layers) and the diversity of each layer's heads (analysis/head_statistics.h).
+formats::Json head_tables(const Verifier& verifier, models::Encoder& model);
+
+// summary.json from the stages' results ({"before": measured(..), ..}), their seconds and
+// head_tables().
 formats::Json make_summary(const ConvertConfig& config, models::Encoder& model,
-                           const formats::Json& results, const formats::Json& seconds);
+                           const formats::Json& results, const formats::Json& seconds,
+                           const formats::Json& heads);
 
 formats::Json make_analysis(const Verifier& verifier, const formats::Json& results,
                             const formats::Json& entropy, const formats::Json& examples);

@@ -262,7 +262,8 @@ formats::Json Conversion::write(const std::function<void(const std::string&)>& b
   const formats::Json analysis = make_analysis(*verifier_, results, entropy, examples);
   const formats::Json maps = make_maps(encoder, corpus_, *teacher_.encoder, *model_.encoder);
   const formats::Json summary =
-      make_summary(config_, *model_.encoder, results, progress_->section("seconds"));
+      make_summary(config_, *model_.encoder, results, progress_->section("seconds"),
+                   head_tables(*verifier_, *model_.encoder));
   models::save_model(model_, config_.model, out_.path());
   write_file_atomically(out_.file("analysis.json"), formats::dump_json(analysis) + "\n");
   write_file_atomically(out_.file("maps.json"), formats::dump_json(maps) + "\n");

@@ -44,7 +44,12 @@ def test_fixed_alpha_then_everything(tiny):  # noqa: F811
     config = json.loads((out / "config.json").read_text())
     assert all(layer["mixer"] == "entmax" and layer["alpha"] == "1.5" for layer in config["hedgerow"]["layers"])
     result = summary(out)
-    assert result["heads"]["alpha"] == [[1.5] * 4] * 2
+    heads = result["heads"]
+    assert heads["alpha"] == [[1.5] * 4] * 2 and heads["length"] == 64
+    densities = [value for layer in heads["density"] for value in layer]
+    assert len(densities) == 8 and all(0 < value < 1 for value in densities)
+    assert heads["mean_density"] == pytest.approx(sum(densities) / 8)
+    assert len(heads["diversity"]) == 2 and all(0 <= value <= 1 for value in heads["diversity"])
     assert result["after"]["embedding_cosine"] > result["before"]["embedding_cosine"]
     again = run_ok("compare", tiny / "model", out, "--data", tiny / "text.txt", "--lengths", "64", "--json", "--quiet")
     assert json.loads(again)["embedding_cosine"] < 1

@@ -33,8 +33,8 @@ class Problem {
     for (const at::Tensor& t : method_.extra_inputs(config_, generator)) x_.push_back(t);
   }
 
-  void ours(bool backward) { call(method_.run, backward); }
-  void eager(bool backward) { call(method_.eager, backward); }
+  void ours(bool backward) { call(method_.run, backward, x_.size()); }
+  void eager(bool backward) { call(method_.eager, backward, x_.size()); }
   bool has_eager() const { return method_.eager != nullptr; }
   void sdpa(bool backward) {
     call(
@@ -71,9 +71,9 @@ class Problem {
  private:
   using Call = at::Tensor (*)(const AttentionBenchConfig&, const Tensors&, bool);
 
-  void call(Call forward, bool backward, size_t num_inputs = 0) {
+  void call(Call forward, bool backward, size_t num_inputs) {
     if (backward)
-      gradients(forward, num_inputs == 0 ? x_.size() : num_inputs);
+      gradients(forward, num_inputs);
     else
       forward(config_, x_, causal_);
   }
@@ -104,11 +104,7 @@ void validate(const AttentionBenchConfig& config) {
                      what, "; got ", g);
   };
   for (const std::string& name : config.methods) bench_method(name);
-  AttentionBenchConfig one = config;
-  for (const std::string& alpha : config.alphas) {
-    one.alpha = alpha;
-    alpha_of(one);
-  }
+  for (const std::string& alpha : config.alphas) alpha_of(alpha, config.heads);
   one_of("mask", config.masks, {"dense", "causal"});
   one_of("step", config.steps, {"forward", "forward+backward"});
   for (int64_t T : config.lengths)

@@ -24,10 +24,9 @@ struct AttentionBenchConfig {
   std::string alpha;                          // the row's, while it is measured
   int64_t rounds = 7;
   double min_seconds = 0.02;
-  int64_t best_of = 1;             // whole measurements; the one with the lowest ratio is kept
-  int64_t max_sdpa_length = 8192;  // longer rows time ours alone
-  int64_t max_eager_length =
-      1024;  // longer rows leave out ATen formulations, which keep T x S tensors
+  int64_t best_of = 1;              // whole measurements; the one with the lowest ratio is kept
+  int64_t max_sdpa_length = 8192;   // longer rows time ours alone
+  int64_t max_eager_length = 1024;  // longer rows leave out ATen formulations: T x S tensors
   bool memory = true;
 };
 

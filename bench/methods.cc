@@ -88,7 +88,7 @@ double hedgehog_flops(const AttentionBenchConfig& config, const AttentionBenchRo
 // ---- entmax ------------------------------------------------------------------------------------
 
 Tensors entmax_alpha(const AttentionBenchConfig& config, at::Generator&) {
-  return {alpha_of(config).to(at::kFloat)};
+  return {alpha_of(config.alpha, config.heads).to(at::kFloat)};
 }
 
 at::Tensor run_entmax(const AttentionBenchConfig&, const Tensors& x, bool causal) {
@@ -140,15 +140,14 @@ const BenchMethod& bench_method(const std::string& name) {
   throw Error(concat("bench: --method must be one of ", known, "; got ", name));
 }
 
-at::Tensor alpha_of(const AttentionBenchConfig& config) {
-  if (config.alpha == "mix") return at::linspace(1.2, 1.9, config.heads, at::kDouble);
+at::Tensor alpha_of(const std::string& text, int64_t heads) {
+  if (text == "mix") return at::linspace(1.2, 1.9, heads, at::kDouble);
   double value = 0;
-  const std::string& text = config.alpha;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   HEDGEROW_CHECK(error == std::errc() && end == text.data() + text.size() && value >= 1 &&
                      std::isfinite(value),
                  "bench: --alpha must be mix or a number, at least 1; got ", text);
-  return at::full({config.heads}, value, at::kDouble);
+  return at::full({heads}, value, at::kDouble);
 }
 
 }  // namespace hedgerow::bench

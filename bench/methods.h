@@ -45,6 +45,6 @@ const std::vector<BenchMethod>& bench_methods();
 const BenchMethod& bench_method(const std::string& name);
 
 // alpha as [H] float64: a number for all heads, or "mix": 1.2 to 1.9 over the heads.
-at::Tensor alpha_of(const AttentionBenchConfig& config);
+at::Tensor alpha_of(const std::string& text, int64_t heads);
 
 }  // namespace hedgerow::bench

@@ -79,24 +79,24 @@ OutFolder::~OutFolder() {
   if (lock_ >= 0) ::close(lock_);
 }
 
-// Locks the folder OUT.partial itself, so that no file is left behind. True: it is ours, or the
-// file system has no locks.
-bool OutFolder::lock() {
+// Locks the folder OUT.partial itself, so that no file is left behind. Goes on where the file
+// system has no locks.
+void OutFolder::lock() {
   if (lock_ >= 0) ::close(lock_);
   lock_ = ::open(partial_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (lock_ < 0) return errno == ENOENT;
-  return ::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+  const bool taken =
+      lock_ < 0 ? errno != ENOENT : ::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  HEDGEROW_CHECK(!taken, "--out: ", partial_, " must not be in use; another run is writing it");
 }
 
 void OutFolder::prepare() {
-  HEDGEROW_CHECK(!exists(partial_) || lock(), "--out: ", partial_,
-                 " must not be in use; another run is writing it");
+  if (exists(partial_)) lock();
   if (state_ == State::resumed) return;
   if (exists(partial_)) remove_all(partial_);
   std::error_code error;
   if (!fs::create_directory(partial_, error))
     throw Failure(concat("--out: cannot make ", partial_, ": ", error.message()));
-  HEDGEROW_CHECK(lock(), "--out: ", partial_, " must not be in use; another run is writing it");
+  lock();
 }
 
 std::string OutFolder::file(const char* name) const { return (fs::path(partial_) / name).string(); }

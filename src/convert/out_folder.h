@@ -35,11 +35,10 @@ class OutFolder {
   void finish();
 
  private:
-  bool lock();
+  void lock();
 
   std::string out_, partial_;
-  int lock_ =
-      -1;  // of OUT.partial, held until this object goes; the system frees it with a process
+  int lock_ = -1;  // of OUT.partial, held until this object goes or the process ends
   State state_ = State::fresh;
 };
 

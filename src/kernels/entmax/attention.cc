@@ -6,13 +6,11 @@
 #include "base/parallel.h"
 #include "hedgerow/kernels/entmax_attention.h"
 #include "kernels/entmax/attention_internal.h"
+#include "kernels/softmax/attention_tasks.h"
 
 namespace hedgerow::kernels {
 namespace {
 
-// Forward tasks wanted in all, so that they balance on many cores; a task is a run of tiles of one
-// key/value head, whose keys a worker packs once.
-constexpr int64_t kForwardTasks = 96;
 // Backward tasks wanted; a task is a range of at least kMinQueries queries of one key/value head,
 // since every range packs the head's keys again and keeps its own part of dk and dv.
 constexpr int64_t kBackwardTasks = 12;
@@ -36,22 +34,6 @@ std::vector<int64_t> query_cuts(const EntmaxAttentionParams& p) {
   }
   cuts.push_back(p.queries);
   return cuts;
-}
-
-void backward_mask(const EntmaxAttentionParams& p, const EntmaxGradients& gradients) {
-  const MaskGradient& m = gradients.dmask;
-  const int64_t batches = m.batch_stride ? p.batch : std::min<int64_t>(p.batch, 1);
-  const int64_t heads = m.head_stride ? p.heads : std::min<int64_t>(p.heads, 1);
-  const int64_t rows = m.query_stride ? 4 * kRowTile : std::max<int64_t>(p.queries, 1);
-  const int64_t runs = divide_up(p.queries, rows);
-  const int64_t tasks = batches * heads * runs;
-  std::vector<EntmaxBackwardScratch> scratch(max_workers(tasks));
-  parallel_for(tasks, [&](int64_t task, int64_t worker) {
-    const int64_t begin = task % runs * rows, slab = task / runs;
-    entmax_backward_mask(p, gradients,
-                         {slab / heads, slab % heads, begin, std::min(p.queries, begin + rows)},
-                         scratch[worker]);
-  });
 }
 
 // dk and dv of every head: the sums of the parts, [B Hkv][part][S][width].
@@ -78,33 +60,27 @@ int64_t entmax_support_index_bytes(int64_t keys) { return keys <= kNarrowKeys ? 
 void entmax_attention_forward(const EntmaxAttentionParams& p, const MutTensor& out,
                               const EntmaxSupport* support) {
   if (p.dtype == DType::kFloat64) return entmax_attention_forward_reference(p, out, support);
-  const int64_t kv_heads = p.batch * p.kv_heads;
-  if (kv_heads == 0 || p.heads == 0 || p.queries == 0) return;
-  const int64_t tiles = divide_up(p.queries, kRowTile);
-  const int64_t items = tiles * group_size(p);  // of one key/value head
-  const int64_t run = divide_up(items, std::min(items, divide_up(kForwardTasks, kv_heads)));
-  const int64_t runs = divide_up(items, run);
-  const int64_t tasks = kv_heads * runs;
-  std::vector<EntmaxForwardScratch> scratch(max_workers(tasks));
   const bool screens = can_screen();
-  parallel_for(tasks, [&](int64_t task, int64_t worker) {
-    const int64_t head = task / runs, first = task % runs * run;
-    scratch[worker].screen.allowed = screens;
-    scratch[worker].screen.head = -1;  // tasks know nothing of each other
-    for (int64_t item = first; item < std::min(items, first + run); item++) {
-      // last queries first: with is_causal they are the long ones
-      const int64_t t0 = (tiles - 1 - item / group_size(p)) * kRowTile;
-      const ForwardTile tile{head / p.kv_heads,
-                             head % p.kv_heads * group_size(p) + item % group_size(p), t0,
-                             std::min(kRowTile, p.queries - t0)};
-      entmax_forward_tile(p, out, support, tile, scratch[worker]);
-    }
-  });
+  for_query_tiles<EntmaxForwardScratch>(
+      p, kRowTile,
+      [&](EntmaxForwardScratch& scratch) {
+        scratch.screen.allowed = screens;
+        scratch.screen.head = -1;  // tasks know nothing of each other
+      },
+      [&](const ForwardTile& tile, EntmaxForwardScratch& scratch) {
+        entmax_forward_tile(p, out, support, tile, scratch);
+      });
 }
 
 void entmax_attention_backward(const EntmaxAttentionParams& p, const EntmaxGradients& gradients) {
   if (p.dtype == DType::kFloat64) return entmax_attention_backward_reference(p, gradients);
-  if (gradients.dmask.data != nullptr) backward_mask(p, gradients);
+  if (gradients.dmask.data != nullptr) {
+    for_mask_slabs<EntmaxBackwardScratch>(
+        p, gradients.dmask, 4 * kRowTile,
+        [&](const MaskSlab& slab, EntmaxBackwardScratch& scratch) {
+          entmax_backward_mask(p, gradients, slab, scratch);
+        });
+  }
   const int64_t kv_heads = p.batch * p.kv_heads, group = group_size(p);
   if (gradients.dalpha != nullptr) std::fill_n(gradients.dalpha, p.heads, 0.0);
   if (kv_heads == 0) return;

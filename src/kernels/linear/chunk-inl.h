@@ -231,11 +231,11 @@ struct Chunk {
   }
 
   // Relative features of n queries and keys of which each query sees the keys up to its own. Where
-  // keys raise references a little, their step shares the raised ones; where a lot, it goes token
-  // by token or, with `direct`, by its pairs' own exponents. `saved`: maximum has the queries'
-  // maxima. True if the whole chunk shares references raised by scale[0 .. padded).
+  // keys raise references a little, their step shares the raised ones; where a lot, it goes by its
+  // pairs' own exponents or, for a backward, whose `saved` maxima are in maximum, token by token.
+  // True if the whole chunk shares references raised by scale[0 .. padded).
   bool exact_pass(int64_t n, const FeatureShape& s, References& refs, const uint8_t* keep,
-                  bool saved, bool direct) {
+                  bool saved) {
     const int64_t width = s.padded;
     signed_exponents(n, s, yk, keep, xk);
     const bool raised = exceeds(n, s, xk, refs.ref);
@@ -248,7 +248,7 @@ struct Chunk {
     for (int64_t r = 0; r < n; r += kStep) {
       const int64_t end = std::min<int64_t>(r + kStep, n);
       raise_step(r, end, s, xk, refs.ref);
-      if (direct && raises[r / kStep] == Raise::kTokens) {
+      if (!saved && raises[r / kStep] == Raise::kTokens) {
         direct_step(r, end, s, refs, keep ? keep + r : nullptr);
         continue;
       }

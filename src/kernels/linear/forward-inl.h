@@ -112,7 +112,7 @@ class HeadForward {
     if (s_.exact() &&
         !(chunk_.plain_keys(n, s_, refs_, keep) && chunk_.plain_queries(n, s_, refs_))) {
       leave_plain(s_, state_, z_, refs_);
-      if (chunk_.exact_pass(n, s_, refs_, keep, false, true)) {
+      if (chunk_.exact_pass(n, s_, refs_, keep, false)) {
         scale_rows(state_, chunk_.scale);
         add_rows(0, s_.padded, nullptr, 0, chunk_.scale, z_);
       }

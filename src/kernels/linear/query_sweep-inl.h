@@ -199,7 +199,7 @@ class QuerySweep {
     if (s_.exact() && !(zero_maxima(n) && chunk_.plain_keys(n, s_, refs_, keep) &&
                         chunk_.plain_queries(n, s_, refs_))) {
       leave_plain_keys();
-      if (chunk_.exact_pass(n, s_, refs_, keep, true, false)) scale_cols(keys_, chunk_.scale);
+      if (chunk_.exact_pass(n, s_, refs_, keep, true)) scale_cols(keys_, chunk_.scale);
     }
     chunk_.zero_tail(n, n4, s_);
     for (int64_t step = 0; step < steps; step++) {

@@ -1,0 +1,248 @@
+// Policy of talking-heads attention: tiles, tasks, and what tasks add up. No vector code here.
+#include "hedgerow/kernels/talking_heads.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/parallel.h"
+#include "kernels/common/elements.h"
+#include "kernels/talking_heads/talking_heads_internal.h"
+
+namespace hedgerow::kernels {
+namespace {
+
+// Backward tasks wanted in all; each keeps gradients of all keys and values of its own.
+constexpr int64_t kBackwardTasks = 8;
+constexpr int64_t kMinTaskRows = 64;
+
+// Rows of queries per tile. A tile of all heads and keys wants to stay in L2 (`tiles` of them
+// together); where so few rows would fit that keys and values, which stream once per tile, cost
+// more than the tile does, it is large instead and lies in L3.
+int64_t rows_per_tile(const TalkingHeadsParams& p, int64_t heads) {
+  constexpr int64_t kCacheBytes = 1 << 20, kFew = 12, kMost = 48, kFar = 96;
+  const int64_t row_bytes = std::max<int64_t>(heads, 1) * num_panels(p) * kHeadsPanel * 4;
+  const int64_t fit = kCacheBytes / std::max<int64_t>(row_bytes, 1) / kFew * kFew;
+  const int64_t rows = fit < kFew ? kFar : std::min(fit, kMost);
+  return std::clamp<int64_t>(rows, 1, std::max<int64_t>(p.queries, 1));
+}
+
+// Query ranges of about equal work, in whole tiles: is_causal gives query t the keys up to
+// t + (S - T).
+std::vector<int64_t> query_cuts(const TalkingHeadsParams& p, int64_t parts, int64_t tile_rows) {
+  std::vector<int64_t> cuts = {0};
+  for (int64_t i = 1; i < parts; i++) {
+    double share = static_cast<double>(i) / static_cast<double>(parts);
+    if (p.is_causal) share = std::sqrt(share);
+    const int64_t cut =
+        static_cast<int64_t>(share * static_cast<double>(p.queries)) / tile_rows * tile_rows;
+    if (cut > cuts.back()) cuts.push_back(cut);
+  }
+  cuts.push_back(p.queries);
+  return cuts;
+}
+
+template <typename T>
+AlignedBuffer<T> zeros(int64_t size) {
+  AlignedBuffer<T> buffer(size);
+  std::fill(buffer.data(), buffer.data() + size, T(0));
+  return buffer;
+}
+
+// Sizes of the dimensions of a mask's gradient; those it broadcasts over have 1.
+struct MaskSizes {
+  int64_t batch, heads, queries, keys;
+  MaskSizes(const TalkingHeadsParams& p, const MaskGradient& m)
+      : batch(m.batch_stride ? p.batch : 1),
+        heads(m.head_stride ? p.heads : 1),
+        queries(m.query_stride ? p.queries : 1),
+        keys(m.key_stride ? p.keys : 1) {}
+  int64_t count() const { return batch * heads * queries * keys; }
+  // f(index in the gradient, index in a contiguous copy)
+  template <class F>
+  void for_each(const MaskGradient& m, F f) const {
+    for (int64_t i = 0; i < count(); i++) {
+      const int64_t s = i % keys, t = i / keys % queries, h = i / keys / queries % heads;
+      f(i / keys / queries / heads * m.batch_stride + h * m.head_stride + t * m.query_stride +
+            s * m.key_stride,
+        i);
+    }
+  }
+};
+
+class Backward {
+ public:
+  Backward(const TalkingHeadsParams& p, const TalkingHeadsGradients& g)
+      : p_(p),
+        g_(g),
+        mask_dtype_(p.mask.kind == MaskKind::kFloat64 ? DType::kFloat64 : DType::kFloat32),
+        mask_sizes_(p, g.dmask),
+        tile_rows_(rows_per_tile(p, p.key_heads + 2 * p.heads)),
+        packed_(pack_heads(p, /*backward=*/true)) {
+    // A mask that batches share has their gradients added in order: one task for all batches.
+    joined_ = g.dmask.data != nullptr && g.dmask.batch_stride == 0 && p.batch > 1;
+    const int64_t streams = joined_ ? 1 : std::max<int64_t>(p.batch, 1);
+    const int64_t parts =
+        std::clamp<int64_t>(p.queries / kMinTaskRows, 1, divide_up(kBackwardTasks, streams));
+    cuts_ = query_cuts(p, parts, tile_rows_);
+    parts_ = static_cast<int64_t>(cuts_.size()) - 1;
+    sums_.resize(p.batch * parts_);
+  }
+
+  void run() {
+    clear_mask();
+    std::vector<HeadsScratch> scratch(max_workers(p_.batch * parts_));
+    if (joined_) {
+      parallel_for(parts_, [&](int64_t part, int64_t worker) {
+        for (int64_t b = 0; b < p_.batch; b++) run_task(b, part, scratch[worker]);
+      });
+    } else {
+      parallel_for(p_.batch * parts_, [&](int64_t task, int64_t worker) {
+        run_task(task / parts_, task % parts_, scratch[worker]);
+      });
+    }
+    parallel_for(p_.batch * num_panels(p_), [&](int64_t task, int64_t) {
+      store_panel(task / num_panels(p_), task % num_panels(p_));
+    });
+    store_totals();
+  }
+
+ private:
+  HeadsSums& sums_of(int64_t b, int64_t part) { return sums_[b * parts_ + part]; }
+
+  void run_task(int64_t b, int64_t part, HeadsScratch& scratch) {
+    HeadsSums& sums = sums_of(b, part);
+    const int64_t keys = num_panels(p_) * kHeadsPanel;
+    const int64_t logits = p_.key_heads * p_.heads, weights = p_.heads * p_.value_heads;
+    sums.dk = zeros<float>(keys * p_.key_kv_heads * packed_.key_stride);
+    sums.dv = zeros<float>(keys * p_.value_kv_heads * packed_.value_stride);
+    sums.dm_logits = zeros<float>(g_.dm_logits ? keys * logits : 0);
+    sums.dm_weights = zeros<float>(g_.dm_weights ? keys * weights : 0);
+    sums.dlogits_proj.assign(g_.dlogits_proj ? logits : 0, 0.0);
+    sums.dweights_proj.assign(g_.dweights_proj ? weights : 0, 0.0);
+    sums.dalpha.assign(p_.heads, 0.0);
+    sums.mask = task_mask(sums);
+    for (int64_t t0 = cuts_[part]; t0 < cuts_[part + 1]; t0 += tile_rows_) {
+      const HeadsTile tile{b, t0, std::min(tile_rows_, cuts_[part + 1] - t0)};
+      talking_heads_backward_tile(p_, g_, packed_, tile_rows_, tile, sums, scratch);
+    }
+  }
+
+  // Rows of a mask belong to one task, which adds to them in place; a row that queries share has a
+  // copy in each task.
+  MaskGradient task_mask(HeadsSums& sums) const {
+    MaskGradient m = g_.dmask;
+    sums.mask_dtype = mask_dtype_;
+    if (m.data == nullptr || m.query_stride != 0) return m;
+    sums.mask_rows.assign(mask_sizes_.count(), 0.0);
+    sums.mask_dtype = DType::kFloat64;
+    m.data = sums.mask_rows.data();
+    m.key_stride = m.key_stride ? 1 : 0;
+    m.head_stride = m.head_stride ? mask_sizes_.keys : 0;
+    m.batch_stride = m.batch_stride ? mask_sizes_.keys * mask_sizes_.heads : 0;
+    return m;
+  }
+
+  void clear_mask() const {
+    if (g_.dmask.data == nullptr) return;
+    mask_sizes_.for_each(
+        g_.dmask, [&](int64_t at, int64_t) { store_element(mask_dtype_, g_.dmask.data, at, 0.0); });
+  }
+
+  // dk, dv and the m terms at the panel's keys: the sum of all parts.
+  void store_panel(int64_t b, int64_t panel) {
+    const int64_t s0 = panel * kHeadsPanel, n = std::min(kHeadsPanel, p_.keys - s0);
+    store_rows(b, panel, n, &HeadsSums::dk, p_.key_kv_heads, p_.width, packed_.key_stride, g_.dk);
+    store_rows(b, panel, n, &HeadsSums::dv, p_.value_kv_heads, p_.value_width, packed_.value_stride,
+               g_.dv);
+    store_terms(b, panel, n, &HeadsSums::dm_logits, p_.key_heads * p_.heads, g_.dm_logits);
+    store_terms(b, panel, n, &HeadsSums::dm_weights, p_.heads * p_.value_heads, g_.dm_weights);
+  }
+
+  void store_rows(int64_t b, int64_t panel, int64_t n, AlignedBuffer<float> HeadsSums::*from,
+                  int64_t heads, int64_t width, int64_t stride, const MutTensor& to) {
+    std::vector<float> sum(width);
+    for (int64_t h = 0; h < heads; h++) {
+      for (int64_t r = 0; r < n; r++) {
+        const int64_t at = ((panel * heads + h) * kHeadsPanel + r) * stride;
+        std::fill(sum.begin(), sum.end(), 0.0f);
+        for (int64_t part = 0; part < parts_; part++) {
+          const float* row = (sums_of(b, part).*from).data() + at;
+          for (int64_t d = 0; d < width; d++) sum[d] += row[d];
+        }
+        const int64_t first = row_index(to, b, h, panel * kHeadsPanel + r);
+        for (int64_t d = 0; d < width; d++) store_element(p_.dtype, to.data, first + d, sum[d]);
+      }
+    }
+  }
+
+  void store_terms(int64_t b, int64_t panel, int64_t n, AlignedBuffer<float> HeadsSums::*from,
+                   int64_t terms, void* to) {
+    if (to == nullptr) return;
+    for (int64_t r = 0; r < n; r++) {
+      float* row = static_cast<float*>(to) + (b * p_.keys + panel * kHeadsPanel + r) * terms;
+      for (int64_t i = 0; i < terms; i++) {
+        float sum = 0;
+        for (int64_t part = 0; part < parts_; part++) {
+          sum += (sums_of(b, part).*from).data()[(panel * terms + i) * kHeadsPanel + r];
+        }
+        row[i] = sum;
+      }
+    }
+  }
+
+  void store_totals() {
+    store_total(&HeadsSums::dlogits_proj, p_.key_heads * p_.heads, g_.dlogits_proj);
+    store_total(&HeadsSums::dweights_proj, p_.heads * p_.value_heads, g_.dweights_proj);
+    for (int64_t h = 0; h < p_.heads && g_.dalpha != nullptr; h++) {
+      g_.dalpha[h] = total(&HeadsSums::dalpha, h);
+    }
+    if (g_.dmask.data == nullptr || g_.dmask.query_stride != 0) return;
+    mask_sizes_.for_each(g_.dmask, [&](int64_t at, int64_t i) {
+      store_element(mask_dtype_, g_.dmask.data, at, total(&HeadsSums::mask_rows, i));
+    });
+  }
+  void store_total(std::vector<double> HeadsSums::*from, int64_t size, void* to) {
+    for (int64_t i = 0; i < size && to != nullptr; i++) {
+      static_cast<float*>(to)[i] = static_cast<float>(total(from, i));
+    }
+  }
+  double total(std::vector<double> HeadsSums::*from, int64_t i) const {
+    double sum = 0;
+    for (const HeadsSums& task : sums_) sum += (task.*from)[i];
+    return sum;
+  }
+
+  const TalkingHeadsParams& p_;
+  const TalkingHeadsGradients& g_;
+  DType mask_dtype_;
+  MaskSizes mask_sizes_;
+  int64_t tile_rows_;
+  PackedHeads packed_;
+  bool joined_ = false;
+  std::vector<int64_t> cuts_;
+  int64_t parts_ = 0;
+  std::vector<HeadsSums> sums_;  // [B][part]
+};
+
+}  // namespace
+
+void talking_heads_forward(const TalkingHeadsParams& p, const MutTensor& out) {
+  if (p.dtype == DType::kFloat64) return talking_heads_forward_reference(p, out);
+  const int64_t tile_rows = rows_per_tile(p, p.heads), tiles = divide_up(p.queries, tile_rows);
+  const PackedHeads packed = pack_heads(p, /*backward=*/false);
+  std::vector<HeadsScratch> scratch(max_workers(p.batch * tiles));
+  parallel_for(p.batch * tiles, [&](int64_t task, int64_t worker) {
+    // last queries first: with is_causal they are the long ones
+    const int64_t t0 = (tiles - 1 - task % tiles) * tile_rows;
+    const HeadsTile tile{task / tiles, t0, std::min(tile_rows, p.queries - t0)};
+    talking_heads_forward_tile(p, packed, tile_rows, tile, out, scratch[worker]);
+  });
+}
+
+void talking_heads_backward(const TalkingHeadsParams& p, const TalkingHeadsGradients& g) {
+  if (p.dtype == DType::kFloat64) return talking_heads_backward_reference(p, g);
+  Backward(p, g).run();
+}
+
+}  // namespace hedgerow::kernels

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "hedgerow/kernels/types.h"
 #include "kernels/common/bfloat16.h"
@@ -28,6 +29,40 @@ inline void store_element(DType dtype, void* data, int64_t i, double x) {
 template <typename Tensor>
 int64_t row_index(const Tensor& t, int64_t b, int64_t h, int64_t r) {
   return b * t.batch_stride + h * t.head_stride + r * t.row_stride;
+}
+
+// [rows][width] of one head; rows that are not kept stay 0 and are not read.
+inline std::vector<double> load_rows(DType dtype, const ConstTensor& x, int64_t b, int64_t h,
+                                     int64_t rows, int64_t width,
+                                     const std::vector<char>& keep = {}) {
+  std::vector<double> out(rows * width);
+  for (int64_t r = 0; r < rows; r++) {
+    if (!keep.empty() && !keep[r]) continue;
+    const int64_t at = row_index(x, b, h, r);
+    for (int64_t i = 0; i < width; i++) out[r * width + i] = load_element(dtype, x.data, at + i);
+  }
+  return out;
+}
+
+inline void store_rows(DType dtype, const std::vector<double>& x, const MutTensor& out, int64_t b,
+                       int64_t h, int64_t rows, int64_t width) {
+  for (int64_t r = 0; r < rows; r++) {
+    const int64_t at = row_index(out, b, h, r);
+    for (int64_t i = 0; i < width; i++) store_element(dtype, out.data, at + i, x[r * width + i]);
+  }
+}
+
+// Block `index` of `size` elements of a contiguous array; null gives zeros.
+inline std::vector<double> load_block(DType dtype, const void* data, int64_t index, int64_t size) {
+  std::vector<double> out(size);
+  for (int64_t i = 0; data && i < size; i++) out[i] = load_element(dtype, data, index * size + i);
+  return out;
+}
+
+// Nothing where data is null.
+inline void store_block(DType dtype, const std::vector<double>& x, void* data, int64_t index) {
+  const int64_t size = static_cast<int64_t>(x.size());
+  for (int64_t i = 0; data && i < size; i++) store_element(dtype, data, index * size + i, x[i]);
 }
 
 }  // namespace hedgerow::kernels

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "kernels/linear/element.h"
+#include "kernels/common/elements.h"
 #include "kernels/linear/linear_reference.h"
 
 namespace hedgerow::kernels::reference {
@@ -29,70 +29,16 @@ std::vector<double> softmax_backward(int64_t n, const double* p, const double* g
 }
 
 // y = x W + b and |x|^2 of one row.
-template <typename T>
-double project(const T* x, const T* weight, const T* bias, int64_t dim, int64_t width, double* y) {
+double project(const double* x, const std::vector<double>& weight, const std::vector<double>& bias,
+               int64_t dim, double* y) {
+  const int64_t width = static_cast<int64_t>(bias.size());
   double norm = 0;
-  for (int64_t e = 0; e < width; e++) y[e] = bias ? to_double(bias[e]) : 0;
+  for (int64_t e = 0; e < width; e++) y[e] = bias[e];
   for (int64_t d = 0; d < dim; d++) {
-    const double xd = to_double(x[d]);
-    norm += xd * xd;
-    for (int64_t e = 0; e < width; e++) y[e] += xd * to_double(weight[d * width + e]);
+    norm += x[d] * x[d];
+    for (int64_t e = 0; e < width; e++) y[e] += x[d] * weight[d * width + e];
   }
   return norm;
-}
-
-template <typename T>
-void forward(const FeaturesForward& p) {
-  const int64_t num_features = feature_width(p.map, p.width);
-  parallel_for(p.batch * p.heads, [&](int64_t task, int64_t) {
-    const int64_t b = task / p.heads, h = task % p.heads;
-    const T* weight = static_cast<const T*>(p.weight) + h * p.dim * p.width;
-    const T* bias = p.bias ? static_cast<const T*>(p.bias) + h * p.width : nullptr;
-    std::vector<double> y(p.width), phi(num_features);
-    for (int64_t s = 0; s < p.rows; s++) {
-      const double norm = project(row<T>(p.x, b, h, s), weight, bias, p.dim, p.width, y.data());
-      map_row(p.map, p.width, y.data(), norm, phi.data());
-      for (int64_t f = 0; f < num_features; f++) store(row<T>(p.phi, b, h, s) + f, phi[f]);
-    }
-  });
-}
-
-template <typename T>
-void backward(const FeaturesBackward& p) {
-  const int64_t num_features = feature_width(p.map, p.width);
-  parallel_for(p.heads, [&](int64_t h, int64_t) {
-    const T* weight = static_cast<const T*>(p.weight) + h * p.dim * p.width;
-    const T* bias = p.bias ? static_cast<const T*>(p.bias) + h * p.width : nullptr;
-    std::vector<double> y(p.width), dy(p.width), phi(num_features), dphi(num_features);
-    std::vector<double> dw(p.dim * p.width), db(p.width);
-    for (int64_t b = 0; b < p.batch; b++) {
-      for (int64_t s = 0; s < p.rows; s++) {
-        const T* x = row<T>(p.x, b, h, s);
-        const double norm = project(x, weight, bias, p.dim, p.width, y.data());
-        map_row(p.map, p.width, y.data(), norm, phi.data());
-        for (int64_t f = 0; f < num_features; f++) {
-          dphi[f] = to_double(row<T>(p.grad_phi, b, h, s)[f]);
-        }
-        const double along_x =
-            map_row_backward(p.map, p.width, y.data(), phi.data(), dphi.data(), dy.data());
-        for (int64_t e = 0; e < p.width; e++) db[e] += dy[e];
-        for (int64_t d = 0; d < p.dim; d++) {
-          double dx = along_x * to_double(x[d]);
-          for (int64_t e = 0; e < p.width; e++) {
-            dx += dy[e] * to_double(weight[d * p.width + e]);
-            dw[d * p.width + e] += dy[e] * to_double(x[d]);
-          }
-          store(row<T>(p.grad_x, b, h, s) + d, dx);
-        }
-      }
-    }
-    for (int64_t i = 0; i < p.dim * p.width; i++) {
-      store(static_cast<T*>(p.grad_weight) + h * p.dim * p.width + i, dw[i]);
-    }
-    for (int64_t e = 0; p.grad_bias && e < p.width; e++) {
-      store(static_cast<T*>(p.grad_bias) + h * p.width + e, db[e]);
-    }
-  });
 }
 
 }  // namespace
@@ -190,10 +136,53 @@ double map_row_backward(FeatureMap map, int64_t width, const double* y, const do
 }
 
 void hedgehog_features_forward(const FeaturesForward& p) {
-  with_dtype(p.dtype, [&](auto t) { forward<decltype(t)>(p); });
+  const int64_t num_features = feature_width(p.map, p.width);
+  parallel_for(p.batch * p.heads, [&](int64_t task, int64_t) {
+    const int64_t b = task / p.heads, h = task % p.heads;
+    const std::vector<double> weight = load_block(p.dtype, p.weight, h, p.dim * p.width),
+                              bias = load_block(p.dtype, p.bias, h, p.width),
+                              x = load_rows(p.dtype, p.x, b, h, p.rows, p.dim);
+    std::vector<double> y(p.width), phi(p.rows * num_features);
+    for (int64_t s = 0; s < p.rows; s++) {
+      const double norm = project(x.data() + s * p.dim, weight, bias, p.dim, y.data());
+      map_row(p.map, p.width, y.data(), norm, phi.data() + s * num_features);
+    }
+    store_rows(p.dtype, phi, p.phi, b, h, p.rows, num_features);
+  });
 }
+
 void hedgehog_features_backward(const FeaturesBackward& p) {
-  with_dtype(p.dtype, [&](auto t) { backward<decltype(t)>(p); });
+  const int64_t num_features = feature_width(p.map, p.width);
+  parallel_for(p.heads, [&](int64_t h, int64_t) {
+    const std::vector<double> weight = load_block(p.dtype, p.weight, h, p.dim * p.width),
+                              bias = load_block(p.dtype, p.bias, h, p.width);
+    std::vector<double> y(p.width), dy(p.width), phi(num_features);
+    std::vector<double> dw(p.dim * p.width), db(p.width);
+    for (int64_t b = 0; b < p.batch; b++) {
+      const std::vector<double> x = load_rows(p.dtype, p.x, b, h, p.rows, p.dim),
+                                dphi = load_rows(p.dtype, p.grad_phi, b, h, p.rows, num_features);
+      std::vector<double> dx(p.rows * p.dim);
+      for (int64_t s = 0; s < p.rows; s++) {
+        const double* row = x.data() + s * p.dim;
+        const double norm = project(row, weight, bias, p.dim, y.data());
+        map_row(p.map, p.width, y.data(), norm, phi.data());
+        const double along_x = map_row_backward(p.map, p.width, y.data(), phi.data(),
+                                                dphi.data() + s * num_features, dy.data());
+        for (int64_t e = 0; e < p.width; e++) db[e] += dy[e];
+        for (int64_t d = 0; d < p.dim; d++) {
+          double& sum = dx[s * p.dim + d];
+          sum = along_x * row[d];
+          for (int64_t e = 0; e < p.width; e++) {
+            sum += dy[e] * weight[d * p.width + e];
+            dw[d * p.width + e] += dy[e] * row[d];
+          }
+        }
+      }
+      store_rows(p.dtype, dx, p.grad_x, b, h, p.rows, p.dim);
+    }
+    store_block(p.dtype, dw, p.grad_weight, h);
+    store_block(p.dtype, db, p.grad_bias, h);
+  });
 }
 
 }  // namespace hedgerow::kernels::reference

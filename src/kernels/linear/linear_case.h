@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hedgerow/kernels/linear.h"
-#include "kernels/linear/element.h"
+#include "kernels/common/elements.h"
 #include "kernels/linear/linear_reference.h"
 #include "testing/random.h"
 
@@ -37,16 +37,8 @@ struct Array {
   Array(DType type, int64_t n) : dtype(type), bytes(n * element_bytes(type) + 64), size(n) {
     for (int64_t i = 0; i < n; i++) set(i, std::numeric_limits<double>::quiet_NaN());
   }
-  double get(int64_t i) const {
-    double x = 0;
-    with_dtype(dtype, [&](auto t) {
-      x = to_double(reinterpret_cast<const decltype(t)*>(bytes.data())[i]);
-    });
-    return x;
-  }
-  void set(int64_t i, double x) {
-    with_dtype(dtype, [&](auto t) { store(reinterpret_cast<decltype(t)*>(bytes.data()) + i, x); });
-  }
+  double get(int64_t i) const { return load_element(dtype, bytes.data(), i); }
+  void set(int64_t i, double x) { store_element(dtype, bytes.data(), i, x); }
   void* data() { return size ? bytes.data() : nullptr; }
   double max_abs() const {
     double top = 0;

@@ -1,4 +1,4 @@
-// Expectations on tensors and on the texts of refused calls.
+// Expectations on tensors and on the texts of refused calls; tests whose random tensors repeat.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -8,6 +8,13 @@
 #include <vector>
 
 namespace hedgerow::testing_support {
+
+// A fixture: at::rand() and at::randn() give the same in every run of a test, alone or among
+// others.
+class SeededTest : public ::testing::Test {
+ protected:
+  void SetUp() override { at::manual_seed(1); }
+};
 
 inline void expect_close(const at::Tensor& got, const at::Tensor& want, double tolerance = 1e-6) {
   ASSERT_EQ(got.sizes(), want.sizes());

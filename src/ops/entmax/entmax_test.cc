@@ -17,6 +17,7 @@ namespace {
 
 using testing_support::expect_close;
 using testing_support::expect_refused;
+using Entmax = testing_support::SeededTest;
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
@@ -44,7 +45,7 @@ std::vector<double> by_bisection(const at::Tensor& row, double alpha) {
   return p;
 }
 
-TEST(Entmax, BothPathsFindTheRoot) {
+TEST_F(Entmax, BothPathsFindTheRoot) {
   for (const Path chosen : {Path::automatic, Path::composite_only}) {
     set_path(chosen);
     for (const int64_t n : {1, 2, 7, 64, 501}) {
@@ -63,7 +64,7 @@ TEST(Entmax, BothPathsFindTheRoot) {
   set_path(Path::automatic);
 }
 
-TEST(Entmax, LargeAlphasSolveTheirEquation) {
+TEST_F(Entmax, LargeAlphasSolveTheirEquation) {
   // (e (z_i - z_j) = p_i^e - p_j^e on the support, no more than p^e below it; sums of 1
   for (const Path chosen : {Path::automatic, Path::composite_only}) {
     set_path(chosen);
@@ -81,7 +82,7 @@ TEST(Entmax, LargeAlphasSolveTheirEquation) {
   set_path(Path::automatic);
 }
 
-TEST(Entmax, ManyCloseScoresConverge) {
+TEST_F(Entmax, ManyCloseScoresConverge) {
   // ties, geometric gaps and a plateau: kinks of the sum lie close together
   const at::Tensor geometric = at::arange(300, at::kDouble).mul(-0.1).exp2().neg();
   const at::Tensor ties = at::cat({at::zeros({100}, at::kDouble), geometric});
@@ -95,7 +96,7 @@ TEST(Entmax, ManyCloseScoresConverge) {
   }
 }
 
-TEST(Entmax, EdgesOfRows) {
+TEST_F(Entmax, EdgesOfRows) {
   const double lowest = std::numeric_limits<float>::lowest();
   for (const Path chosen : {Path::automatic, Path::composite_only}) {
     set_path(chosen);
@@ -117,7 +118,7 @@ TEST(Entmax, EdgesOfRows) {
   set_path(Path::automatic);
 }
 
-TEST(Entmax, GradientNearSoftmaxIsItsLimit) {
+TEST_F(Entmax, GradientNearSoftmaxIsItsLimit) {
   const at::Tensor x = at::randn({5, 9}, at::kDouble), g = at::randn({5, 9}, at::kDouble);
   const at::Tensor p = x.softmax(-1), h = p.log();
   const at::Tensor square = h.square();
@@ -134,7 +135,7 @@ TEST(Entmax, GradientNearSoftmaxIsItsLimit) {
   set_path(Path::automatic);
 }
 
-TEST(Entmax, AlphaGradientsMatchDifferences) {
+TEST_F(Entmax, AlphaGradientsMatchDifferences) {
   const at::Tensor x = at::randn({6, 17}, at::kDouble), g = at::randn({6, 17}, at::kDouble);
   for (const Path chosen : {Path::automatic, Path::composite_only}) {
     set_path(chosen);
@@ -154,7 +155,7 @@ TEST(Entmax, AlphaGradientsMatchDifferences) {
   set_path(Path::automatic);
 }
 
-TEST(Entmax, OneDominantEntryLosesNoDigits) {
+TEST_F(Entmax, OneDominantEntryLosesNoDigits) {
   // two supported entries, the smaller of weight 1e-6: its s = p^(2-alpha) is 1e48 at alpha = 10
   const double e = 9, small = 1e-6;
   const at::Tensor x =
@@ -171,7 +172,7 @@ TEST(Entmax, OneDominantEntryLosesNoDigits) {
   set_path(Path::automatic);
 }
 
-TEST(Entmax, TopKIsWholeRowsWhereTheSupportFits) {
+TEST_F(Entmax, TopKIsWholeRowsWhereTheSupportFits) {
   const at::Tensor x = (at::randn({3, 50, 4}, at::kDouble) * 3).requires_grad_(true);
   const at::Tensor alpha = scalar(1.5).requires_grad_(true), g = at::randn({3, 50, 4}, at::kDouble);
   const at::Tensor whole = entmax(x, alpha, 1);
@@ -191,7 +192,7 @@ TEST(Entmax, TopKIsWholeRowsWhereTheSupportFits) {
   EXPECT_TRUE(places.slice(1, 3).eq(-1).all().item<bool>() && fits.all().item<bool>());
 }
 
-TEST(Entmax, WrongArgumentsAreNamed) {
+TEST_F(Entmax, WrongArgumentsAreNamed) {
   const at::Tensor x = at::zeros({2, 3});
   for (const double alpha : {0.99, -1.0, std::nan(""), kInf})
     expect_refused([&] { entmax(x, scalar(alpha)); }, "entmax", {"alpha", "at least 1; got"});

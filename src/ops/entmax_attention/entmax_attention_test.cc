@@ -13,6 +13,7 @@ namespace {
 
 using testing_support::expect_close;
 using testing_support::expect_refused;
+using EntmaxAttention = testing_support::SeededTest;
 
 at::Tensor scalar(double value) { return at::full({}, value, at::kDouble); }
 
@@ -26,7 +27,7 @@ struct Inputs {
   std::vector<at::Tensor> all() const { return {q, k, v, alpha}; }
 };
 
-TEST(EntmaxAttention, IsEntmaxOfScoresTimesValues) {
+TEST_F(EntmaxAttention, IsEntmaxOfScoresTimesValues) {
   for (const bool causal : {false, true}) {
     const Inputs in(70, at::kDouble);
     const at::Tensor keys = in.k.repeat_interleave(2, 1), values = in.v.repeat_interleave(2, 1);
@@ -45,13 +46,13 @@ TEST(EntmaxAttention, IsEntmaxOfScoresTimesValues) {
   }
 }
 
-TEST(EntmaxAttention, SoftmaxAtOne) {
+TEST_F(EntmaxAttention, SoftmaxAtOne) {
   const Inputs in;
   expect_close(entmax_attention(in.q, in.k, in.v, scalar(1)), softmax_attention(in.q, in.k, in.v),
                1e-5);
 }
 
-TEST(EntmaxAttention, AlphasGradientHasAlphasShapeAndType) {
+TEST_F(EntmaxAttention, AlphasGradientHasAlphasShapeAndType) {
   const Inputs in(20);
   for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
     const at::Tensor one = at::full({}, 1.5, dtype).requires_grad_(true);
@@ -65,7 +66,7 @@ TEST(EntmaxAttention, AlphasGradientHasAlphasShapeAndType) {
   }
 }
 
-TEST(EntmaxAttention, MaskGradientHasTheMasksShape) {
+TEST_F(EntmaxAttention, MaskGradientHasTheMasksShape) {
   const Inputs in(50);
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
            {50}, {50, 1}, {4, 1, 50}, {1, 4, 50, 50}, {2, 1, 1, 50}}) {
@@ -81,7 +82,7 @@ TEST(EntmaxAttention, MaskGradientHasTheMasksShape) {
 }
 
 // Kept and recomputed rows, and what the composite form keeps, give one gradient.
-TEST(EntmaxAttention, EveryForwardServesEveryBackward) {
+TEST_F(EntmaxAttention, EveryForwardServesEveryBackward) {
   for (const int64_t keys : {40, 300}) {  // supports within the capacity, and beyond it
     const Inputs in(keys);
     const auto gradients = [&](Path forward, Path backward) {
@@ -108,7 +109,7 @@ TEST(EntmaxAttention, EveryForwardServesEveryBackward) {
   }
 }
 
-TEST(EntmaxAttention, CapacityFollowsFromTheNumberOfKeys) {
+TEST_F(EntmaxAttention, CapacityFollowsFromTheNumberOfKeys) {
   for (const int64_t keys : {0, 1, 50, 97, 98, 99, 100, 101, 1000, 65535, 65536, 65537, 1 << 20}) {
     EXPECT_EQ(support_capacity(keys).expect_int(), kernels::entmax_support_capacity(keys)) << keys;
     const int64_t bytes = support_index_dtype(keys) == at::kShort ? 2 : 4;
@@ -116,7 +117,7 @@ TEST(EntmaxAttention, CapacityFollowsFromTheNumberOfKeys) {
   }
 }
 
-TEST(EntmaxAttention, WrongArgumentsAreNamed) {
+TEST_F(EntmaxAttention, WrongArgumentsAreNamed) {
   const Inputs in(5);
   const auto with = [&](const at::Tensor& alpha) {
     return [&in, alpha] { entmax_attention(in.q.detach(), in.k.detach(), in.v.detach(), alpha); };

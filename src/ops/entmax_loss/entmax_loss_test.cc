@@ -12,12 +12,13 @@ namespace {
 
 using testing_support::expect_close;
 using testing_support::expect_refused;
+using EntmaxLoss = testing_support::SeededTest;
 
 at::Tensor scalar(double value) { return at::full({}, value, at::kDouble); }
 
 at::Tensor classes(at::ArrayRef<int64_t> values) { return at::tensor(values, at::kLong); }
 
-TEST(EntmaxLoss, SoftmaxGivesCrossEntropy) {
+TEST_F(EntmaxLoss, SoftmaxGivesCrossEntropy) {
   const at::Tensor x = (at::randn({6, 9}, at::kDouble) * 4).requires_grad_(true);
   const at::Tensor target = classes({0, 8, 3, 4, -100, 2});
   for (const Path chosen : {Path::automatic, Path::composite_only}) {
@@ -32,7 +33,7 @@ TEST(EntmaxLoss, SoftmaxGivesCrossEntropy) {
   set_path(Path::automatic);
 }
 
-TEST(EntmaxLoss, IsTheFenchelYoungFormula) {
+TEST_F(EntmaxLoss, IsTheFenchelYoungFormula) {
   const at::Tensor x = at::randn({5, 7}, at::kDouble) * 2, target = classes({0, 6, 3, 2, 2});
   for (const Path chosen : {Path::automatic, Path::composite_only}) {
     set_path(chosen);
@@ -47,7 +48,7 @@ TEST(EntmaxLoss, IsTheFenchelYoungFormula) {
   set_path(Path::automatic);
 }
 
-TEST(EntmaxLoss, AlphaGradientMatchesDifferences) {
+TEST_F(EntmaxLoss, AlphaGradientMatchesDifferences) {
   const at::Tensor x = at::randn({5, 7}, at::kDouble) * 2, target = classes({0, 6, 3, -100, 2});
   for (const Path chosen : {Path::automatic, Path::composite_only}) {
     set_path(chosen);
@@ -66,7 +67,7 @@ TEST(EntmaxLoss, AlphaGradientMatchesDifferences) {
   set_path(Path::automatic);
 }
 
-TEST(EntmaxLoss, IsZeroOnceTheTargetLeads) {
+TEST_F(EntmaxLoss, IsZeroOnceTheTargetLeads) {
   // at alpha = 1.5 a lead of 1 / (alpha - 1) = 2 is enough
   const at::Tensor x = at::tensor({1.0f, 3.5f, 1.0f}).view({1, 3}).requires_grad_(true);
   const at::Tensor loss = entmax_loss(x, classes({1}), scalar(1.5));
@@ -75,7 +76,7 @@ TEST(EntmaxLoss, IsZeroOnceTheTargetLeads) {
   EXPECT_EQ(x.grad().abs().max().item<double>(), 0);
 }
 
-TEST(EntmaxLoss, EdgesOfRows) {
+TEST_F(EntmaxLoss, EdgesOfRows) {
   for (const Path chosen : {Path::automatic, Path::composite_only}) {
     set_path(chosen);
     const at::Tensor x =
@@ -91,7 +92,7 @@ TEST(EntmaxLoss, EdgesOfRows) {
   set_path(Path::automatic);
 }
 
-TEST(EntmaxLoss, WrongTargetsAreNamed) {
+TEST_F(EntmaxLoss, WrongTargetsAreNamed) {
   const at::Tensor x = at::zeros({2, 3});
   expect_refused(
       [&] {

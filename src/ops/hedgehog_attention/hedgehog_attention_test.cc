@@ -9,12 +9,13 @@ namespace {
 
 using testing_support::expect_close;
 using testing_support::expect_refused;
+using HedgehogAttention = testing_support::SeededTest;
 
 at::Tensor identity(int64_t heads, int64_t dim, at::ScalarType dtype) {
   return at::eye(dim, dtype).expand({heads, dim, dim}).contiguous();
 }
 
-TEST(HedgehogAttention, IdentityMapIsASumOfHyperbolicCosines) {
+TEST_F(HedgehogAttention, IdentityMapIsASumOfHyperbolicCosines) {
   const at::Tensor q = at::randn({1, 2, 5, 3}, at::kDouble),
                    k = at::randn({1, 2, 6, 3}, at::kDouble),
                    v = at::randn({1, 2, 6, 4}, at::kDouble), w = identity(2, 3, at::kDouble);
@@ -25,7 +26,7 @@ TEST(HedgehogAttention, IdentityMapIsASumOfHyperbolicCosines) {
 }
 
 // Exponents far outside float32, anti-aligned and with one huge later key: still the formula.
-TEST(HedgehogAttention, ExpIsTheFormulaAtAnySize) {
+TEST_F(HedgehogAttention, ExpIsTheFormulaAtAnySize) {
   for (const double size : {1.0, 60.0, 400.0, 1e4}) {
     const at::Tensor q = at::randn({1, 2, 40, 4}) * size, v = at::randn({1, 2, 40, 3}),
                      w = identity(2, 4, at::kFloat);
@@ -46,7 +47,7 @@ TEST(HedgehogAttention, ExpIsTheFormulaAtAnySize) {
   }
 }
 
-TEST(HedgehogAttention, EveryStateIsReachedByStepsToo) {
+TEST_F(HedgehogAttention, EveryStateIsReachedByStepsToo) {
   const at::Tensor q = at::randn({1, 4, 9, 3}) * 30, k = at::randn({1, 2, 9, 3}) * 30,
                    v = at::randn({1, 2, 9, 4}), wq = identity(4, 3, at::kFloat),
                    wk = identity(2, 3, at::kFloat);
@@ -61,7 +62,7 @@ TEST(HedgehogAttention, EveryStateIsReachedByStepsToo) {
   }
 }
 
-TEST(HedgehogAttention, WrongArgumentsAreNamed) {
+TEST_F(HedgehogAttention, WrongArgumentsAreNamed) {
   const at::Tensor x = at::ones({1, 2, 3, 4}), w = identity(2, 4, at::kFloat);
   expect_refused(
       [&] {

@@ -9,6 +9,7 @@ namespace {
 
 using testing_support::expect_close;
 using testing_support::expect_refused;
+using HedgehogFeatures = testing_support::SeededTest;
 
 // One head, y = (1, 2) through the weight alone.
 at::Tensor map(std::string_view variant) {
@@ -17,7 +18,7 @@ at::Tensor map(std::string_view variant) {
   return hedgehog_features(x, weight, {}, variant).flatten();
 }
 
-TEST(HedgehogFeatures, EachMapIsItsFormula) {
+TEST_F(HedgehogFeatures, EachMapIsItsFormula) {
   const double e1 = std::exp(1.0), e2 = std::exp(2.0);
   expect_close(map("exp"), at::tensor({e1, e2, 1 / e1, 1 / e2}), 1e-12);
   const double up = 1 / (1 + e1), down = e1 / (1 + e1);
@@ -31,7 +32,7 @@ TEST(HedgehogFeatures, EachMapIsItsFormula) {
   expect_close(map("performer"), at::tensor({e1, e2}) * (std::exp(-0.625) * r), 1e-12);
 }
 
-TEST(HedgehogFeatures, ProjectionIsInputMajorWithBiasPerHead) {
+TEST_F(HedgehogFeatures, ProjectionIsInputMajorWithBiasPerHead) {
   const at::Tensor x = at::randn({2, 3, 4, 5}, at::kDouble),
                    weight = at::randn({3, 5, 2}, at::kDouble),
                    bias = at::randn({3, 2}, at::kDouble);
@@ -39,7 +40,7 @@ TEST(HedgehogFeatures, ProjectionIsInputMajorWithBiasPerHead) {
   expect_close(hedgehog_features(x, weight, bias, "relu"), y.clamp_min(0), 1e-12);
 }
 
-TEST(HedgehogFeatures, WrongArgumentsAreNamed) {
+TEST_F(HedgehogFeatures, WrongArgumentsAreNamed) {
   const at::Tensor x = at::ones({1, 2, 3, 4});
   expect_refused(
       [&] {

@@ -9,8 +9,9 @@ namespace {
 
 using testing_support::expect_close;
 using testing_support::expect_refused;
+using LinearAttention = testing_support::SeededTest;
 
-TEST(LinearAttention, IsItsFormula) {
+TEST_F(LinearAttention, IsItsFormula) {
   const at::Tensor q = at::rand({2, 4, 9, 3}, at::kDouble),
                    k = at::rand({2, 2, 11, 3}, at::kDouble),
                    v = at::randn({2, 2, 11, 5}, at::kDouble);
@@ -23,7 +24,7 @@ TEST(LinearAttention, IsItsFormula) {
   }
 }
 
-TEST(LinearAttention, ZeroNormaliserGivesZerosAndZeroGradients) {
+TEST_F(LinearAttention, ZeroNormaliserGivesZerosAndZeroGradients) {
   const at::Tensor q = at::zeros({1, 1, 2, 3}).requires_grad_(true),
                    k = at::rand({1, 1, 4, 3}).requires_grad_(true),
                    v = at::randn({1, 1, 4, 2}).requires_grad_(true);
@@ -33,7 +34,7 @@ TEST(LinearAttention, ZeroNormaliserGivesZerosAndZeroGradients) {
     EXPECT_EQ(t.abs().max().item<float>(), 0.0f);
 }
 
-TEST(LinearAttention, StateIsFreshAndSplitsAgree) {
+TEST_F(LinearAttention, StateIsFreshAndSplitsAgree) {
   const at::Tensor q = at::rand({1, 2, 10, 3}), k = at::rand({1, 2, 10, 3}),
                    v = at::randn({1, 2, 10, 4});
   const auto [whole, s, z] = linear_attention_state(q, k, v);
@@ -53,14 +54,14 @@ TEST(LinearAttention, StateIsFreshAndSplitsAgree) {
   EXPECT_NE(s3.data_ptr(), s1.data_ptr());
 }
 
-TEST(LinearAttention, BFloat16SumsDoNotStall) {
+TEST_F(LinearAttention, BFloat16SumsDoNotStall) {
   const at::Tensor ones = at::ones({1, 1, 2048, 1}, at::kBFloat16);
   const auto [out, s, z] = linear_attention_state(ones, ones, ones);
   EXPECT_EQ(z.scalar_type(), at::kFloat);
   EXPECT_EQ(z.item<float>(), 2048.0f);
 }
 
-TEST(LinearAttention, WrongArgumentsAreNamed) {
+TEST_F(LinearAttention, WrongArgumentsAreNamed) {
   const at::Tensor x = at::ones({1, 2, 3, 4});
   expect_refused(
       [&] {

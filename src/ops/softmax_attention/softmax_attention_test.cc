@@ -9,6 +9,7 @@ namespace {
 
 using testing_support::expect_close;
 using testing_support::expect_refused;
+using SoftmaxAttention = testing_support::SeededTest;
 
 // Two keys whose scores differ by log 3: weights 1/4 and 3/4.
 struct TwoKeys {
@@ -17,13 +18,13 @@ struct TwoKeys {
   at::Tensor v = at::tensor({4.0f, 8.0f}).view({1, 1, 2, 1});
 };
 
-TEST(SoftmaxAttention, WeightsFollowTheScores) {
+TEST_F(SoftmaxAttention, WeightsFollowTheScores) {
   const TwoKeys t;
   expect_close(softmax_attention(t.q, t.k, t.v), at::full({1, 1, 1, 1}, 7.0));
   expect_close(softmax_attention(t.q, t.k, t.v, {}, false, 0.0), at::full({1, 1, 1, 1}, 6.0));
 }
 
-TEST(SoftmaxAttention, OnlyMinusInfinityExcludes) {
+TEST_F(SoftmaxAttention, OnlyMinusInfinityExcludes) {
   const TwoKeys t;
   const double lowest = std::numeric_limits<float>::lowest();
   const auto with = [&](double a, double b) {
@@ -35,7 +36,7 @@ TEST(SoftmaxAttention, OnlyMinusInfinityExcludes) {
   EXPECT_DOUBLE_EQ(with(lowest, 0), 8.0);
 }
 
-TEST(SoftmaxAttention, MaskGradientHasTheMasksShape) {
+TEST_F(SoftmaxAttention, MaskGradientHasTheMasksShape) {
   const at::Tensor q = at::randn({2, 4, 3, 8}), k = at::randn({2, 2, 5, 8}),
                    v = at::randn({2, 2, 5, 6});
   for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
@@ -51,7 +52,7 @@ TEST(SoftmaxAttention, MaskGradientHasTheMasksShape) {
   }
 }
 
-TEST(SoftmaxAttention, CausalityIsAlignedToTheEnd) {
+TEST_F(SoftmaxAttention, CausalityIsAlignedToTheEnd) {
   const at::Tensor q = at::randn({1, 2, 4, 8}), k = at::randn({1, 2, 6, 8}),
                    v = at::randn({1, 2, 6, 8});
   const at::Tensor out = softmax_attention(q, k, v, {}, true);
@@ -63,7 +64,7 @@ TEST(SoftmaxAttention, CausalityIsAlignedToTheEnd) {
   EXPECT_EQ(early.abs().max().item<float>(), 0.0f);
 }
 
-TEST(SoftmaxAttention, SameTensorThreeTimes) {
+TEST_F(SoftmaxAttention, SameTensorThreeTimes) {
   const at::Tensor x = at::randn({1, 2, 5, 8}).requires_grad_(true);
   softmax_attention(x, x, x).square().sum().backward();
   const at::Tensor fused = x.grad().clone();
@@ -74,7 +75,7 @@ TEST(SoftmaxAttention, SameTensorThreeTimes) {
   expect_close(fused, q.grad() + k.grad() + v.grad(), 1e-5);
 }
 
-TEST(SoftmaxAttention, WrongArgumentsAreNamed) {
+TEST_F(SoftmaxAttention, WrongArgumentsAreNamed) {
   const TwoKeys t;
   expect_refused(
       [&] {

@@ -82,6 +82,18 @@ def metrics_lines(rng: np.random.Generator, steps: int) -> list[dict]:
     return lines
 
 
+def head_value_lines(rng: np.random.Generator, layers: int, heads: int, steps: int) -> list[dict]:
+    """Alphas that part from 1.02, first alone, then with the other weights; layers differ."""
+    goal = np.clip(1.15 + 0.6 * rng.random((layers, 1)) + rng.normal(0, 0.12, (layers, heads)), 1.01, 1.95)
+    lines = []
+    for stage, start, end in (("distil", 0.0, 0.75), ("recover", 0.75, 1.0)):
+        for step in range(0 if stage == "distil" else 1, steps + 1):
+            share = start + (end - start) * step / steps
+            alpha = 1.02 + (goal - 1.02) * (1 - math.exp(-4 * share)) + 0.01 * np.sin(9 * share + 7 * goal)
+            lines.append({"stage": stage, "step": step, "head_values": {"alpha": alpha.round(6).tolist()}})
+    return lines
+
+
 def bench_rows(rng: np.random.Generator) -> list[dict]:
     rows = []
     for mask, factor in (("dense", 1.0), ("causal", 0.55)):
@@ -160,8 +172,12 @@ def head_figures(layers: int, heads: int, texts: list[np.ndarray], reach: int, r
             "subword_merging_heads": sorted(joining, key=lambda head: -head["weight"]), "head_values": {"alpha": alpha.tolist()}}
 
 
+def json_lines(lines: list[dict]) -> str:
+    return "".join(json.dumps(line) + "\n" for line in lines)
+
+
 def write_analysis(out: pathlib.Path, layers: int = 6, heads: int = 12, seed: int = 0, skip: tuple[str, ...] = ()) -> pathlib.Path:
-    """Write the folder of an analysis: heads.json and maps.json, with zeros."""
+    """Write the folder of an analysis: heads.json, maps.json with zeros, and head_values.jsonl."""
     rng = np.random.default_rng(seed)
     out.mkdir(parents=True, exist_ok=True)
     sentences, weights = [], []
@@ -178,7 +194,8 @@ def write_analysis(out: pathlib.Path, layers: int = 6, heads: int = 12, seed: in
                **head_figures(layers, heads, weights, 5, rng), "seconds": 12.5, "command": "hedgerow analyze minilm-entmax --data heldout.txt --out heads",
                "versions": {"hedgerow": "0.1.0", "torch": "2.13.0"}}
     files = {"heads.json": json.dumps(figures), "maps.json": json.dumps(
-        {"scale": "sqrt", "sides": ["model"], "zeros": "exact", "heads": [heads] * layers, "sentences": sentences})}
+        {"scale": "sqrt", "sides": ["model"], "zeros": "exact", "heads": [heads] * layers, "sentences": sentences}),
+        "head_values.jsonl": json_lines(head_value_lines(rng, layers, heads, 100))}
     for name, text in files.items():
         if name not in skip:
             (out / name).write_text(text, encoding="utf-8")
@@ -194,10 +211,11 @@ def write_run(out: pathlib.Path, layers: int = 6, heads: int = 12, seed: int = 0
     if long:
         sentences.append(long_maps(rng, layers, heads))
     files = {"summary.json": json.dumps(summary(layers, heads), indent=1),
-             "metrics.jsonl": "".join(json.dumps(line) + "\n" for line in metrics_lines(rng, steps)),
+             "metrics.jsonl": json_lines(metrics_lines(rng, steps)),
              "analysis.json": json.dumps(analysis(rng, layers, heads)),
              "maps.json": json.dumps({"scale": "sqrt", "sentences": sentences}),
-             "bench.json": json.dumps({"rows": bench_rows(rng), "machine": {"cpu": "A CPU with AVX-512", "threads": 1, "simd": "avx3"}})}
+             "bench.json": json.dumps({"rows": bench_rows(rng), "machine": {"cpu": "A CPU with AVX-512", "threads": 1, "simd": "avx3"}}),
+             "head_values.jsonl": json_lines(head_value_lines(rng, layers, heads, min(steps, 100)))}
     for name, text in files.items():
         if name not in skip:
             (out / name).write_text(text, encoding="utf-8")

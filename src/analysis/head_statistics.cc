@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "analysis/observe.h"
 #include "analysis/query_blocks.h"
 #include "base/interrupt.h"
 #include "hedgerow/error.h"
+#include "models/head_values.h"
 
 namespace hedgerow::analysis {
 namespace {
@@ -177,19 +177,6 @@ std::vector<double> as_row(const at::Tensor& values) {
 // 0 / 0: NaN.
 std::vector<double> means(const at::Tensor& sums, double count) { return as_row(sums / count); }
 
-void add_head_values(models::Encoder& model, std::map<std::string, HeadTable>& out) {
-  for (int64_t layer = 0; layer < model.num_layers(); ++layer) {
-    const nn::Mixer& mixer = model.attention(layer).mixer();
-    for (const auto& [name, values] : mixer.head_values()) {
-      HeadTable& table = out[name];
-      for (int64_t l = static_cast<int64_t>(table.size()); l < model.num_layers(); ++l)
-        table.emplace_back(model.attention(l).mixer().layout().heads,
-                           std::numeric_limits<double>::quiet_NaN());
-      table[layer] = as_row(values.detach().reshape({-1}).expand({mixer.layout().heads}));
-    }
-  }
-}
-
 std::vector<LayerSums> empty_sums(models::Encoder& model, const HeadStatisticsOptions& options) {
   std::vector<LayerSums> all(model.num_layers());
   for (int64_t layer = 0; layer < model.num_layers(); ++layer) {
@@ -279,7 +266,7 @@ HeadStatistics head_statistics(models::Encoder& model, const std::vector<Statist
     if (inputs_done) inputs_done(++done);
   }
   HeadStatistics out = averaged(all, options.reach);
-  add_head_values(model, out.head_values);
+  out.head_values = models::head_values(model);
   return out;
 }
 

@@ -197,9 +197,19 @@ formats::Json example_maps(const AnalyzeOptions& options, const Texts& texts,
           {"sentences", sentences}};
 }
 
-void write_folder(convert::OutFolder& out, const formats::Json& heads, const formats::Json& maps) {
+// How the heads' values came about, where the model's folder is that of a run.
+void copy_head_values(const std::string& model, const convert::OutFolder& out) {
+  constexpr char kName[] = "head_values.jsonl";
+  const std::string log = (std::filesystem::path(model) / kName).string();
+  std::error_code ignored;
+  if (std::filesystem::exists(log, ignored)) write_file_atomically(out.file(kName), read_file(log));
+}
+
+void write_folder(const std::string& model, const formats::Json& heads, const formats::Json& maps,
+                  convert::OutFolder& out) {
   out.prepare();
   try {
+    copy_head_values(model, out);
     write_file_atomically(out.file("heads.json"), formats::dump_json(heads, 1) + "\n");
     write_file_atomically(out.file("maps.json"), formats::dump_json(maps) + "\n");
     report::write_report(out.path());
@@ -272,7 +282,7 @@ int run(const CommonOptions& common, const AnalyzeOptions& options) {
     heads["seconds"] = timer.seconds();
     heads["command"] = typed_command();
     heads["versions"] = {{"hedgerow", version()}, {"torch", TORCH_VERSION}};
-    write_folder(*out, heads, maps);
+    write_folder(options.model, heads, maps, *out);
   }
   if (common.json) {
     std::printf("%s\n", formats::dump_json(heads).c_str());

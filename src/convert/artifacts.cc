@@ -12,6 +12,7 @@
 #include "analysis/head_statistics.h"
 #include "hedgerow/version.h"
 #include "metrics/statistics.h"
+#include "models/head_values.h"
 
 namespace hedgerow::convert {
 namespace {
@@ -68,20 +69,6 @@ formats::Json map_of(const TextEncoder& encoder, const std::string& text,
           {"model", analysis::base64(ours.bytes)}};
 }
 
-// {"alpha": [[per head] per layer]}: what mixers say of their heads; layers without it have [].
-formats::Json head_values(models::Encoder& model) {
-  formats::Json out = formats::Json::object();
-  for (int64_t layer = 0; layer < model.num_layers(); ++layer)
-    for (const auto& [name, values] : model.attention(layer).mixer().head_values()) {
-      formats::Json& table = out[name];
-      while (static_cast<int64_t>(table.size()) <= layer) table.push_back(formats::Json::array());
-      const at::Tensor heads = values.to(at::kDouble).contiguous();
-      const double* data = heads.const_data_ptr<double>();
-      table[static_cast<size_t>(layer)] = std::vector<double>(data, data + heads.numel());
-    }
-  return out;
-}
-
 }  // namespace
 
 formats::Json measured(const Measures& measures) {
@@ -92,7 +79,8 @@ formats::Json measured(const Measures& measures) {
 }
 
 formats::Json head_tables(const Verifier& verifier, models::Encoder& model) {
-  formats::Json heads = head_values(model);
+  formats::Json heads = formats::Json::object();
+  for (const auto& [name, table] : models::head_values(model)) heads[name] = as_json(table);
   bool sparse = false;
   for (int64_t layer = 0; layer < model.num_layers(); ++layer)
     sparse |= !nn::mixer_type(model.attention(layer).mixer().kind()).imitates_softmax;

@@ -19,6 +19,7 @@
 #include "data/md5.h"
 #include "hedgerow/error.h"
 #include "train/checkpoint.h"
+#include "train/head_values_log.h"
 #include "train/loop.h"
 
 namespace hedgerow::convert {
@@ -92,7 +93,7 @@ class Conversion {
   void distil();
   void recover();
   train::LoopConfig loop_config(const char* stage, int64_t steps, int64_t warmup_steps) const;
-  void run_stage(const char* stage, train::Objective& objective, const train::LoopConfig& loop);
+  void run_stage(const char* stage, train::Objective& objective, train::LoopConfig loop);
   train::NamedTensors mixer_tensors();
   formats::Json write(const std::function<void(const std::string&)>& before_rename);
 
@@ -181,21 +182,26 @@ train::LoopConfig Conversion::loop_config(const char* stage, int64_t steps,
   loop.stage = stage;
   loop.schedule = {train::Schedule::Kind::cosine, steps, std::min(warmup_steps, steps / 2)};
   loop.training_folder = out_.file("training");
-  // Ten times in a stage, the last after its last step.
+  // Ten times in a stage, the last after its last step; heads' values at most a hundred times.
   loop.evaluate_every = std::max<int64_t>(steps / 10, 10);
+  loop.observe_every = (steps + 99) / 100;
   loop.quiet = config_.quiet;
   return loop;
 }
 
-void Conversion::run_stage(const char* stage, train::Objective& objective,
-                           const train::LoopConfig& loop) {
+void Conversion::run_stage(const char* stage, train::Objective& objective, train::LoopConfig loop) {
   const std::string last = loop.training_folder + "/last";
-  int64_t keep_bytes = progress_->log_bytes();
+  int64_t keep_bytes = progress_->log_bytes(), steps_done = 0;
   if (train::has_checkpoint(last)) {
     const train::RunState state = train::read_checkpoint_state(last);
-    if (state.stage == stage) keep_bytes = state.log_bytes;
+    if (state.stage == stage) {
+      keep_bytes = state.log_bytes;
+      steps_done = state.step;
+    }
   }
   train::MetricsLog log(out_.file("metrics.jsonl"), keep_bytes);
+  train::HeadValuesLog heads(out_.file("head_values.jsonl"), *model_.encoder, stage, steps_done);
+  loop.observe = [&](int64_t step) { heads.write(step); };
   const train::LoopResult result = train::run_loop(objective, loop, &log);
   progress_->set("seconds", stage, result.seconds);
   progress_->set("log_bytes", "at_stage", log.num_bytes());

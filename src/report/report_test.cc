@@ -140,6 +140,39 @@ TEST_F(RunFolderTest, LongCurvesKeepTheirEnds) {
   EXPECT_EQ(metrics.back()["step"], num_steps);
 }
 
+TEST_F(RunFolderTest, HeadValuesRules) {
+  const auto line = [](int64_t step, const std::string& stage, const std::string& values) {
+    return concat("{\"step\":", step, ",\"stage\":\"", stage, "\",\"head_values\":{", values,
+                  "}}\n");
+  };
+  expect_fault("head_values.jsonl", "{\"step\":1}\n",
+               {"line 1", "`head_values` must be an object"});
+  expect_fault("head_values.jsonl", "{\"head_values\":{}}\n", {"line 1", "`step`"});
+  expect_fault("head_values.jsonl", line(0, "a", R"("alpha":[[1,"x"]])"),
+               {"line 1", "`head_values.alpha[0][1]`"});
+  expect_fault("head_values.jsonl",
+               line(0, "a", R"("alpha":[[1,2],[3]])") + line(1, "a", R"("gain":[[1,2],[3,4]])"),
+               {"line 2", "`head_values.gain`", "layers and heads"});
+  put("head_values.jsonl", line(0, "distil", R"("alpha":[[1],[null]],"gain":[[2],[2]])") +
+                               line(4, "recover", R"("alpha":[[1.5],[null]])") + "{\"step\":8,");
+  const Json values = read_run_folder(folder_.string()).data["head_values"];
+  ASSERT_EQ(values.size(), 2u) << "a line that is still being written is left out";
+  EXPECT_EQ(values[0]["head_values"], Json::parse(R"({"alpha":[[1],[null]],"gain":[[2],[2]]})"));
+  EXPECT_EQ(values[1]["head_values"], Json::parse(R"({"alpha":[[1.5],[null]],"gain":[[2],[2]]})"))
+      << "what has not moved since the line before";
+
+  std::string lines;
+  for (int64_t step = 0; step <= 2 * kMaxHeadValuePoints; ++step)
+    lines += line(step, "train", concat("\"alpha\":[[", step, "]]"));
+  put("head_values.jsonl", lines);
+  const Json thin = read_run_folder(folder_.string()).data["head_values"];
+  EXPECT_LE(static_cast<int64_t>(thin.size()), kMaxHeadValuePoints + 1);
+  EXPECT_EQ(thin.front()["step"], 0);
+  EXPECT_EQ(thin.back()["step"], 2 * kMaxHeadValuePoints);
+  put("heads.json", R"({"format":1})");
+  EXPECT_TRUE(read_run_folder(folder_.string()).is_analysis()) << "analyze copies the log";
+}
+
 TEST_F(RunFolderTest, AnalysisRules) {
   expect_fault("analysis.json", R"({"kl":{"before":[[1,2],[3,4]],"after":[[1,2],[3]]}})",
                {"`kl.after`", "layers and heads"});

@@ -3,17 +3,17 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <numeric>
 
 #include "base/atomic_file.h"
 #include "report/heads_rules.h"
 #include "report/json_rules.h"
+#include "report/log_rules.h"
 
 namespace hedgerow::report {
 namespace {
 
-constexpr char kHeads[] = "heads";
+constexpr char kHeads[] = "heads", kHeadValues[] = "head_values";
 
 void check_summary(const JsonRules& rules, const Json& summary) {
   rules.object(summary, "summary");
@@ -49,51 +49,6 @@ void check_summary(const JsonRules& rules, const Json& summary) {
   }
   const Json& versions = member(summary, "versions");
   if (!versions.is_null()) rules.object(versions, "versions");
-}
-
-void check_metrics_line(const JsonRules& rules, const Json& line) {
-  rules.object(line, "the line");
-  rules.require(member(line, "step").is_number(), "step", "must be a number", member(line, "step"));
-  for (const char* key : {"stage", "split"}) rules.optional_text(line, key, key);
-  for (const char* key : {"loss", "lr", "grad_norm", "tokens_per_s", "peak_bytes", "time_s"})
-    rules.optional_number(line, key, key);
-}
-
-// Keeps every k-th line of each stage and split so that a curve has at most kMaxCurvePoints.
-Json thinned(const std::vector<Json>& lines) {
-  const auto curve = [](const Json& line) {
-    return line.value("stage", "train") + '\n' + line.value("split", "train");
-  };
-  std::map<std::string, int64_t> totals, seen;
-  for (const Json& line : lines) ++totals[curve(line)];
-  Json out = Json::array();
-  for (const Json& line : lines) {
-    const std::string key = curve(line);
-    const int64_t total = totals[key], i = seen[key]++;
-    const int64_t stride = (total + kMaxCurvePoints - 1) / kMaxCurvePoints;
-    if (i % stride == 0 || i == total - 1) out.push_back(line);
-  }
-  return out;
-}
-
-Json read_metrics(const std::string& path, std::string_view text) {
-  std::vector<Json> lines;
-  int64_t number = 0;
-  while (!text.empty()) {
-    ++number;
-    const size_t end = text.find('\n');
-    const std::string_view line = text.substr(0, end);
-    const bool last = end == std::string_view::npos;
-    text = last ? std::string_view() : text.substr(end + 1);
-    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-    if (last && !Json::accept(line.begin(), line.end())) break;
-    Json parsed = formats::parse_json(line, concat("report: ", path, " line ", number));
-    check_metrics_line(JsonRules(concat(path, " line ", number)), parsed);
-    for (const char* key : {"stage", "split"})
-      if (member(parsed, key).is_null()) parsed[key] = "train";
-    lines.push_back(std::move(parsed));
-  }
-  return thinned(lines);
 }
 
 void check_same_shape_matrices(const JsonRules& rules, const Json& group,
@@ -290,8 +245,9 @@ RunFolder read_run_folder(const std::string& path) {
                         const std::function<Json(const std::string&, std::string_view)>& parse) {
     const std::string file = (std::filesystem::path(path) / file_name).string();
     if (!std::filesystem::exists(file, ignored)) {
-      // A conversion has no heads.json to miss.
-      if (key != std::string_view(kHeads)) run.missing.push_back(file_name);
+      // Only an analysis has a heads.json to miss, and few mechanisms have values of heads.
+      if (key != std::string_view(kHeads) && key != std::string_view(kHeadValues))
+        run.missing.push_back(file_name);
       run.data[key] = nullptr;
       return;
     }
@@ -303,6 +259,7 @@ RunFolder read_run_folder(const std::string& path) {
     return summary;
   });
   read("metrics", "metrics.jsonl", read_metrics);
+  read(kHeadValues, "head_values.jsonl", read_head_values);
   read("analysis", "analysis.json", [](const std::string& file, std::string_view text) {
     Json analysis = formats::parse_json(text, concat("report: ", file));
     check_analysis(JsonRules(file), analysis);
@@ -326,8 +283,8 @@ RunFolder read_run_folder(const std::string& path) {
   const bool some = std::any_of(run.data.begin(), run.data.end(),
                                 [](const Json& value) { return !value.is_null(); });
   HEDGEROW_CHECK(some,
-                 "report: RUN must hold summary.json, metrics.jsonl, analysis.json, maps.json, "
-                 "bench.json or heads.json; got ",
+                 "report: RUN must hold summary.json, metrics.jsonl, head_values.jsonl, "
+                 "analysis.json, maps.json, bench.json or heads.json; got ",
                  path, " with none of them");
   if (run.is_analysis())
     std::erase_if(run.missing, [](const std::string& f) { return f != "maps.json"; });

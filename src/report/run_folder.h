@@ -19,12 +19,13 @@ struct SentenceMaps {
 };
 
 struct RunFolder {
-  std::string name;                  // last part of the path, without ".partial"
-  Json data;                         // summary, metrics, analysis, bench, maps, heads; null = none
+  std::string name;  // last part of the path, without ".partial"
+  // summary, metrics, head_values, analysis, bench, maps, heads; null = none
+  Json data;
   std::vector<SentenceMaps> maps;    // one per data["maps"]["sentences"]
   std::vector<std::string> missing;  // files that are not there
 
-  // What `hedgerow analyze` wrote: heads.json, with maps.json or alone.
+  // What `hedgerow analyze` wrote: heads.json, with maps.json and head_values.jsonl or without.
   bool is_analysis() const;
 };
 
@@ -35,6 +36,8 @@ RunFolder read_run_folder(const std::string& path);
 
 // Curves longer than this are thinned to every k-th step, keeping the first and the last.
 inline constexpr int64_t kMaxCurvePoints = 4000;
+// The same for the values of heads, of which there is a curve for every head.
+inline constexpr int64_t kMaxHeadValuePoints = 400;
 
 // A map has at most this many rows: longer texts are binned by whoever writes maps.json.
 inline constexpr int64_t kMaxMapSize = 512;

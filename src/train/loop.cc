@@ -34,12 +34,12 @@ class Loop {
   LoopResult run() {
     const int64_t steps = config_.schedule.steps;
     Progress progress(config_.stage, steps, config_.quiet, state_.step);
+    if (state_.step == 0) observe();
     while (state_.step < steps) {
       one_step();
       progress.update(state_.step, detail());
-      if (config_.evaluate_every > 0 &&
-          (state_.step % config_.evaluate_every == 0 || state_.step == steps))
-        evaluate();
+      observe();
+      if (due(config_.evaluate_every)) evaluate();
       if (interrupted()) stop();
       if (since_checkpoint_.seconds() > config_.checkpoint_every_s) save();
     }
@@ -55,6 +55,15 @@ class Loop {
   double recent_mean() const {
     return std::accumulate(recent_.begin(), recent_.end(), 0.0) /
            static_cast<double>(recent_.size());
+  }
+
+  // Whether what happens every so many steps, and after the last, happens now.
+  bool due(int64_t every) const {
+    return every > 0 && (state_.step % every == 0 || state_.step == config_.schedule.steps);
+  }
+
+  void observe() {
+    if (due(config_.observe_every)) config_.observe(state_.step);
   }
 
   void one_step() {

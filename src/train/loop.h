@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "train/adamw.h"
@@ -15,8 +16,13 @@ struct LoopConfig {
   std::string stage = "train";  // names the stage in log, checkpoints and progress
   Schedule schedule;            // schedule.steps is the length of the run
   AdamWConfig adamw;
-  double max_grad_norm = 0;         // 0: no clipping
-  int64_t evaluate_every = 0;       // steps; 0: never
+  double max_grad_norm = 0;    // 0: no clipping
+  int64_t evaluate_every = 0;  // steps; 0: never
+  int64_t observe_every = 0;   // steps; 0: never
+  // Called with 0 before the first step and with the steps done after each multiple of
+  // observe_every and the last, before a checkpoint of that step: a resumed run repeats no call
+  // that its checkpoint has behind it.
+  std::function<void(int64_t step)> observe;
   double checkpoint_every_s = 120;  // wall time; where it falls changes no result
   std::string training_folder;      // holds last/ and best/; empty: no checkpoints
   bool quiet = false;

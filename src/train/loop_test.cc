@@ -137,6 +137,29 @@ TEST_F(LoopTest, ResumedRunEqualsUninterruptedBitForBit) {
   }
 }
 
+TEST_F(LoopTest, ObservesTheStartRegularStepsAndTheEndOnce) {
+  std::vector<int64_t> seen;
+  const auto observed = [&](const char* folder) {
+    LoopConfig c = config(folder);
+    c.observe_every = 12;
+    c.observe = [&](int64_t step) { seen.push_back(step); };
+    return c;
+  };
+  const std::vector<int64_t> expected = {0, 12, 24, 36, 40};
+  Regression whole;
+  run_loop(whole, observed("whole"), nullptr);
+  EXPECT_EQ(seen, expected);
+  seen.clear();
+  for (const int64_t crash_at : {1, 12, 25}) {  // one run, with a checkpoint after every step
+    Regression part;
+    part.crash_at = crash_at;
+    EXPECT_THROW(run_loop(part, observed("parts"), nullptr), std::runtime_error);
+  }
+  Regression rest;
+  run_loop(rest, observed("parts"), nullptr);
+  EXPECT_EQ(seen, expected);
+}
+
 TEST_F(LoopTest, NamesTheStepOfALossThatIsNotANumber) {
   Regression objective;
   objective.nan_at = 4;

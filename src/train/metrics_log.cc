@@ -1,32 +1,8 @@
 #include "train/metrics_log.h"
 
 #include <sys/resource.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
-
-#include "formats/json.h"
-#include "hedgerow/error.h"
 
 namespace hedgerow::train {
-
-MetricsLog::MetricsLog(const std::string& path, int64_t keep_bytes) : path_(path) {
-  file_ = std::fopen(path.c_str(), "ab");
-  if (file_ == nullptr)
-    throw Failure(concat("metrics: cannot open ", path, ": ", std::strerror(errno)));
-  std::fseek(file_, 0, SEEK_END);
-  num_bytes_ = std::ftell(file_);
-  if (num_bytes_ > keep_bytes) {
-    if (::ftruncate(::fileno(file_), keep_bytes) != 0)
-      throw Failure(concat("metrics: cannot shorten ", path, ": ", std::strerror(errno)));
-    num_bytes_ = keep_bytes;
-  }
-}
-
-MetricsLog::~MetricsLog() {
-  if (file_ != nullptr) std::fclose(file_);
-}
 
 void MetricsLog::write(const MetricsLine& line) {
   formats::Json json = {{"stage", line.stage},
@@ -39,10 +15,7 @@ void MetricsLog::write(const MetricsLine& line) {
   if (line.tokens_per_s) json["tokens_per_s"] = *line.tokens_per_s;
   json["peak_bytes"] = peak_resident_bytes();
   json["time_s"] = line.time_s;
-  const std::string text = formats::dump_json(json) + "\n";
-  if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0)
-    throw Failure(concat("metrics: cannot write to ", path_, ": ", std::strerror(errno)));
-  num_bytes_ += static_cast<int64_t>(text.size());
+  log_.write(json);
 }
 
 int64_t peak_resident_bytes() {

@@ -2,10 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "train/json_log.h"
 #include "train/objective.h"
 
 namespace hedgerow::train {
@@ -19,24 +20,17 @@ struct MetricsLine {
   double time_s = 0;  // since the stage began, over all resumed parts
 };
 
-// An append-only file. Its size is part of a checkpoint: a resumed run cuts off what was written
-// after the checkpoint, so that no step appears twice.
+// Its size is part of a checkpoint: a resumed run cuts off what was written after the checkpoint,
+// so that no step appears twice.
 class MetricsLog {
  public:
-  // Opens (creates) the file and cuts it to `keep_bytes`. Throws Failure when the system refuses.
-  MetricsLog(const std::string& path, int64_t keep_bytes);
-  ~MetricsLog();
-  MetricsLog(const MetricsLog&) = delete;
-  MetricsLog& operator=(const MetricsLog&) = delete;
+  MetricsLog(std::string path, int64_t keep_bytes) : log_(std::move(path), keep_bytes) {}
 
-  // Throws Failure (disk full).
   void write(const MetricsLine& line);
-  int64_t num_bytes() const { return num_bytes_; }
+  int64_t num_bytes() const { return log_.num_bytes(); }
 
  private:
-  std::string path_;
-  std::FILE* file_ = nullptr;
-  int64_t num_bytes_ = 0;
+  JsonLog log_;
 };
 
 // Largest resident memory of this process so far.

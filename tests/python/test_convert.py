@@ -88,6 +88,7 @@ def test_run_folder(tiny, converted):
     for name in ("config.json", "tokenizer.json", "run.toml", "analysis.json", "maps.json", "report.html"):
         assert (converted / name).stat().st_size > 0, name
     assert not (converted / "training").exists()
+    assert not (converted / "head_values.jsonl").exists(), "Hedgehog keeps no value for a head"
     assert not (tiny / "converted.partial").exists()
     config = json.loads((converted / "config.json").read_text())
     assert config["model_type"] == "hedgerow_bert"

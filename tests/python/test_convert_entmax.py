@@ -37,6 +37,27 @@ def test_learned_alphas_train_alone_first(tiny, learned):  # noqa: F811
         assert alphas == pytest.approx((1 + raw[name].sigmoid()).tolist(), rel=1e-6)
 
 
+def head_values(folder):
+    """(stage, step, alphas [layer][head]) of each line."""
+    lines = [json.loads(line) for line in (folder / "head_values.jsonl").read_text().splitlines()]
+    assert all(set(line["head_values"]) == {"alpha"} for line in lines)
+    return [(line["stage"], line["step"], line["head_values"]["alpha"]) for line in lines]
+
+
+def test_alphas_are_followed(tiny, learned, tmp_path):  # noqa: F811
+    lines = head_values(learned)
+    steps = [step for _, step, _ in lines]
+    assert steps[0] == 0 and steps == sorted(set(steps)) and 10 < len(steps) <= 21
+    assert {stage for stage, _, _ in lines} == {"distil"}
+    assert lines[0][2] == [[1.02] * 4] * 2
+    for logged, final in zip(lines[-1][2], summary(learned)["heads"]["alpha"], strict=True):
+        assert logged == pytest.approx(final, rel=1e-5)
+    assert '"head_values":[{"stage":"distil","step":0,' in (learned / "report.html").read_text()
+    out = tmp_path / "analysis"
+    run_ok("analyze", learned, "--data", tiny / "text.txt", "--texts", "5", "--out", out, "--quiet")
+    assert (out / "head_values.jsonl").read_bytes() == (learned / "head_values.jsonl").read_bytes()
+
+
 def test_fixed_alpha_then_everything(tiny):  # noqa: F811
     out = tiny / "entmax_fixed"
     run_ok(*arguments(tiny, out, "--alpha", "1.5"))
@@ -46,6 +67,7 @@ def test_fixed_alpha_then_everything(tiny):  # noqa: F811
     result = summary(out)
     heads = result["heads"]
     assert heads["alpha"] == [[1.5] * 4] * 2 and heads["length"] == 64
+    assert head_values(out) == [("recover", 0, [[1.5] * 4] * 2)], "what stays is logged once"
     densities = [value for layer in heads["density"] for value in layer]
     assert len(densities) == 8 and all(0 < value < 1 for value in densities)
     assert heads["mean_density"] == pytest.approx(sum(densities) / 8)
@@ -64,6 +86,7 @@ def test_resumed_equals_uninterrupted(tiny):  # noqa: F811
     assert status in (0, 130), stderr
     run_ok(*arguments(tiny, out, "--resume"))
     assert_same_result(whole, out)
+    assert (out / "head_values.jsonl").read_bytes() == (whole / "head_values.jsonl").read_bytes()
 
 
 @pytest.mark.parametrize("alpha", ["0.5", "nan", "two"])

@@ -30,9 +30,9 @@ SECTIONS = ("glance", "density", "learned", "spread", "roles", "maps", "run")
 def test_charts_are_drawn_for_any_shape(browser, tmp_path, layers, heads):
     show(browser, page_of(synthetic.write_analysis(tmp_path, layers=layers, heads=heads, seed=layers)))
     drawn = charts(browser)
-    # density: by layer, sorted, by text; alpha: heads, histogram, against density where there are
-    # two heads; entropy, diversity; distances
-    assert len(drawn) == (9 if layers * heads > 1 else 8)
+    # density: by layer, sorted, by text; alpha: heads, histogram, over training, against density where
+    # there are two heads; entropy, diversity; distances
+    assert len(drawn) == (10 if layers * heads > 1 else 9)
     for chart in drawn:
         assert chart["role"] == "img" and len(chart["label"]) > 10
         assert chart["shapes"] >= 1 and chart["texts"] >= 3 and chart["wide"] > 200, chart
@@ -131,7 +131,7 @@ def test_the_figures_are_those_of_the_file(browser, analysis):
     assert f"{100 * mean:.0f} %" in text
     alphas = [value for row in heads["head_values"]["alpha"] for value in row]
     assert f"{min(alphas):.2f}" in text and f"to {max(alphas):.2f}" in text
-    rows = browser.execute_script("return [...document.querySelectorAll('#learned details table tbody tr')].map(row => [...row.children].map(cell => cell.textContent))")
+    rows = browser.execute_script("return [...document.querySelector('#learned details').querySelectorAll('tbody tr')].map(row => [...row.children].map(cell => cell.textContent))")
     assert len(rows) == 72
     assert rows[13] == ["Layer 2, head 2", f"{heads['head_values']['alpha'][1][1]:.4f}"]
     no_errors(browser)

@@ -92,8 +92,8 @@ def test_keys_move_head_layer_and_reading_point(opened):
 
 
 def test_mouse_controls(opened):
-    opened.find_element(By.CSS_SELECTOR, "button[aria-label='Next layer']").click()
-    opened.find_element(By.CSS_SELECTOR, "button[aria-label='Previous head']").click()
+    opened.find_element(By.CSS_SELECTOR, "#maps button[aria-label='Next layer']").click()
+    opened.find_element(By.CSS_SELECTOR, "#maps button[aria-label='Previous head']").click()
     assert status(opened) == "Layer 2 of 6, head 12 of 12"
     atlas = opened.find_element(By.CSS_SELECTOR, ".atlas-scroll canvas")
     opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", atlas)

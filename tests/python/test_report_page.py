@@ -30,8 +30,9 @@ pytest_plugins = "test_report_support"
 def test_charts_are_drawn_for_any_shape(browser, tmp_path, layers, heads):
     show(browser, page_of(synthetic.write_run(tmp_path, layers=layers, heads=heads, seed=layers, steps=40)))
     drawn = charts(browser)
-    # 2 stages x (loss, lr), 3 heat maps, layer means, entropy, histogram, time, memory
-    assert len(drawn) == 12
+    # 2 stages x (loss, lr), alpha over training and its histogram, 3 heat maps, layer means, entropy,
+    # histogram, time, memory
+    assert len(drawn) == 14
     for chart in drawn:
         assert chart["role"] == "img" and len(chart["label"]) > 10
         assert chart["shapes"] >= 1 and chart["texts"] >= 3 and chart["wide"] > 200, chart
@@ -69,7 +70,7 @@ def test_a_missing_file_is_said(browser, tmp_path, missing):
 
 @pytest.mark.parametrize("kept", FILES)
 def test_one_file_is_enough(browser, tmp_path, kept):
-    synthetic.write_run(tmp_path, layers=2, heads=3, steps=10, skip=tuple(name for name in FILES if name != kept))
+    synthetic.write_run(tmp_path, layers=2, heads=3, steps=10, skip=("head_values.jsonl", *(name for name in FILES if name != kept)))
     if kept == "maps.json":
         maps = json.loads((tmp_path / kept).read_text("utf-8"))
         (tmp_path / kept).write_text(json.dumps({"layers": 2, "heads": 3, **maps}), encoding="utf-8")

@@ -139,6 +139,14 @@ function choice(label, options, chosen, onchange) {
         el('span', {}, option.name)))));
 }
 
+// A select between two buttons that move it by one.
+function stepper(label, select, move, id = `pick-${label.toLowerCase()}`) {
+  select.id = id;
+  return el('div', { class: 'field' }, el('label', { for: id }, label), el('div', { class: 'stepper' },
+    el('button', { type: 'button', class: 'step', 'aria-label': `Previous ${label.toLowerCase()}`, onclick: () => move(-1) }, '‹'), select,
+    el('button', { type: 'button', class: 'step', 'aria-label': `Next ${label.toLowerCase()}`, onclick: () => move(1) }, '›')));
+}
+
 function pairs(entries) {
   return el('dl', { class: 'pairs' }, entries.flatMap(([name, value]) => [el('dt', {}, name), el('dd', { dir: 'auto' }, value)]));
 }

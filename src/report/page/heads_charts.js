@@ -100,7 +100,15 @@ function showDensity() {
   return mount('density', el('div', { class: 'grid-2' }, densityByLayer(density), sortedHeads(density)), histogram && densityOfTexts(histogram));
 }
 
-function valueHistogram(name, known, low, top) {
+// Twentieths around the values of heads.
+function valueRange(known) {
+  const values = known.map(head => head.value);
+  const low = Math.floor(smallest(values) * 20 - 1e-9) / 20;
+  return { low, top: Math.max(low + 0.05, Math.ceil(largest(values) * 20 + 1e-9) / 20) };
+}
+
+function valueHistogram(name, known) {
+  const { low, top } = valueRange(known);
   const bins = Math.min(24, Math.max(6, Math.ceil(Math.sqrt(known.length) * 2)));
   const width = (top - low) / bins || 1;
   const edges = Array.from({ length: bins + 1 }, (_, i) => low + i * width);
@@ -139,10 +147,11 @@ function showLearned() {
   }
   for (const [name, rows] of tables) {
     const known = knownHeads(rows);
-    const low = Math.floor(smallest(known.map(head => head.value)) * 20 - 1e-9) / 20, top = Math.max(low + 0.05, Math.ceil(largest(known.map(head => head.value)) * 20 + 1e-9) / 20);
+    const { low, top } = valueRange(known);
     mount('learned', heatPanel(`${words(name)} of each head`, (HEAD_VALUES[name] || {}).text, rows, { low, top, unit: name, show: value => fixed(value, 2) }),
-      el('div', { class: 'grid-2' }, valueHistogram(name, known, low, top), valueAgainstDensity(name, rows, run.heads.density || [])));
+      el('div', { class: 'grid-2' }, valueHistogram(name, known), valueAgainstDensity(name, rows, run.heads.density || [])));
   }
+  mount('learned', ...trajectoryPanels().map(track => track.panel));
 }
 
 function diversityPanel(diversity) {

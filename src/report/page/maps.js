@@ -195,14 +195,6 @@ function onMapKey(event) {
   return view.row < 0 ? pointAt(0, 0) : pointAt(clamp(view.row + step[0]), clamp(view.col + step[1]));
 }
 
-function stepper(label, select, move) {
-  const id = `pick-${label.toLowerCase()}`;
-  select.id = id;
-  return el('div', { class: 'field' }, el('label', { for: id }, label), el('div', { class: 'stepper' },
-    el('button', { type: 'button', class: 'step', 'aria-label': `Previous ${label.toLowerCase()}`, onclick: () => move(-1) }, '‹'), select,
-    el('button', { type: 'button', class: 'step', 'aria-label': `Next ${label.toLowerCase()}`, onclick: () => move(1) }, '›')));
-}
-
 function mapControls() {
   const sentences = run.maps.sentences, layers = run.maps.heads.length;
   const shortened = text => { const letters = [...text.replace(/\s+/g, ' ')]; return letters.length > 90 ? letters.slice(0, 88).join('') + '…' : letters.join(''); };

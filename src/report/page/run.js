@@ -71,6 +71,7 @@ function start() {
   showMasthead();
   showResults();
   showTraining();
+  showHeadValues();
   showFidelity();
   showMaps();
   showEmbeddings();

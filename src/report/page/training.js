@@ -1,7 +1,7 @@
-// Training curves, one block per stage.
+// Training curves, one block per stage, and what became of the values of heads.
 
 const STAGE_TEXTS = {
-  distil: ['Distillation', 'Only the new attention’s own parameters learn, to spread weight as softmax does; the rest of the model is frozen.'],
+  distil: ['Distillation', 'Only the new attention’s own parameters learn; the rest of the model is frozen.'],
   recover: ['Recovery', 'The model’s weights learn to give the teacher’s embeddings and hidden states again.'],
   train: ['Training', 'The loss that the training loop minimises.'],
 };
@@ -96,4 +96,8 @@ function showTraining() {
     const rate = curveChart(lines, 'lr', 'Learning rate', false, value => short(value, 2));
     mount('training', panel(title, text, el('div', { class: 'grid-loss' }, loss, rate), stageFacts(lines), stageNumbers(lines)));
   }
+}
+
+function showHeadValues() {
+  for (const { name, rows, panel } of trajectoryPanels()) mount('training', panel, valueHistogram(name, knownHeads(rows)));
 }

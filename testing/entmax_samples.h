@@ -201,25 +201,6 @@ inline Tensors dense_support(const Tensors& t) {
   return {t[0], at::zeros_like(t[3]).scatter_add(-1, keys, t[3])};
 }
 
-inline std::vector<Sample> entmax_weights() {
-  return {{"entmax", [](const Sizes& n, at::ScalarType d) -> Stack {
-             const Qkv x = qkv(n, d);
-             return {"entmax",
-                     x.q,
-                     x.k,
-                     float_mask({n.T, n.S}, d, 13),
-                     true,
-                     0.3,
-                     none(),
-                     none(),
-                     none(),
-                     none(),
-                     "exp",
-                     bool_mask({n.B, n.S}, 15),
-                     head_alphas(n, d)};
-           }}};
-}
-
 inline std::vector<OperatorSamples> entmax_rows() {
   std::vector<OperatorSamples> t;
   t.push_back({"entmax", entmax_public()});

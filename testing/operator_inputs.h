@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -91,6 +92,13 @@ inline State state(const Sizes& n, at::ScalarType dtype, int64_t width) {
 }
 
 inline IValue none() { return IValue(); }
+
+// `more` and the fields of a struct of arguments (ops/common/struct_operator.h).
+template <typename Inputs>
+Stack stack_of(const Inputs& in, Stack more = {}) {
+  std::apply([&](const auto&... field) { (more.emplace_back(field), ...); }, Inputs::fields(in));
+  return more;
+}
 
 struct SoftmaxTail {
   IValue mask = none();

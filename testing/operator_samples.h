@@ -12,11 +12,13 @@
 #include <vector>
 
 #include "hedgerow/ops.h"
+#include "ops/attention_weights/attention_weights.h"
 #include "ops/hedgehog_attention/hedgehog_attention.h"
 #include "ops/linear_attention/linear_attention.h"
 #include "ops/softmax_attention/softmax_attention.h"
 #include "testing/entmax_samples.h"
 #include "testing/operator_inputs.h"
+#include "testing/talking_heads_samples.h"
 
 namespace hedgerow::testing_support {
 
@@ -267,24 +269,64 @@ inline std::vector<Sample> hedgehog_backward() {
 }
 
 inline std::vector<Sample> weights() {
-  std::vector<Sample> out = entmax_weights();
-  out.push_back({"softmax", [](const Sizes& n, at::ScalarType d) -> Stack {
-                   const Qkv x = qkv(n, d);
-                   return {"softmax", x.q,    x.k,    float_mask({n.T, n.S}, d, 13),
-                           true,      0.3,    none(), none(),
-                           none(),    none(), "exp",  bool_mask({n.B, n.S}, 15),
-                           none()};
-                 }});
+  using ops::WeightsInputs;
+  const auto of = [](const std::string& label, auto inputs) {
+    return Sample{label, [=](const Sizes& n, at::ScalarType d) -> Stack {
+                    WeightsInputs in = inputs(n, d);
+                    const Qkv x = qkv(n, d);
+                    in.q = x.q;
+                    in.k = x.k;
+                    in.key_mask = bool_mask({n.B, n.S}, 15);
+                    return stack_of(in);
+                  }};
+  };
+  std::vector<Sample> out = {of("softmax",
+                                [](const Sizes& n, at::ScalarType d) {
+                                  return WeightsInputs{.kind = "softmax",
+                                                       .attn_mask = float_mask({n.T, n.S}, d, 13),
+                                                       .is_causal = true,
+                                                       .scale = 0.3};
+                                }),
+                             of("entmax",
+                                [](const Sizes& n, at::ScalarType d) {
+                                  return WeightsInputs{.kind = "entmax",
+                                                       .attn_mask = float_mask({n.T, n.S}, d, 13),
+                                                       .is_causal = true,
+                                                       .scale = 0.3,
+                                                       .alpha = head_alphas(n, d)};
+                                }),
+                             of("talking heads",
+                                [](const Sizes& n, at::ScalarType d) {
+                                  return WeightsInputs{
+                                      .kind = "talking_heads",
+                                      .attn_mask = bool_mask({softmax_heads(n), n.T, n.S}, 54),
+                                      .logits_proj = logits_projection(n, d),
+                                      .weights_proj = weights_projection(n, d)};
+                                }),
+                             of("dynamic talking heads", [](const Sizes& n, at::ScalarType d) {
+                               return WeightsInputs{.kind = "talking_heads",
+                                                    .is_causal = true,
+                                                    .alpha = softmax_alphas(n),
+                                                    .logits_proj = logits_projection(n, d),
+                                                    .weights_proj = weights_projection(n, d),
+                                                    .x_logits = term(n, d, n.T, true, 58),
+                                                    .m_logits = term(n, d, n.S, true, 59),
+                                                    .x_weights = term(n, d, n.T, false, 60),
+                                                    .m_weights = term(n, d, n.S, false, 61)};
+                             })};
   for (const std::string variant : {"exp", "relu"})
     for (const bool causal : {false, true})
-      out.push_back({"hedgehog " + variant + (causal ? " causal" : ""),
-                     [=](const Sizes& n, at::ScalarType d) -> Stack {
-                       const Qkv x = qkv(n, d);
-                       const Maps w = maps(n, d);
-                       return {"hedgehog", x.q,  x.k,  none(), causal,  none(),
-                               w.wq,       w.wk, w.bq, w.bk,   variant, bool_mask({n.B, n.S}, 15),
-                               none()};
-                     }});
+      out.push_back(of("hedgehog " + variant + (causal ? " causal" : ""),
+                       [=](const Sizes& n, at::ScalarType d) {
+                         const Maps w = maps(n, d);
+                         return WeightsInputs{.kind = "hedgehog",
+                                              .is_causal = causal,
+                                              .wq = w.wq,
+                                              .wk = w.wk,
+                                              .bq = w.bq,
+                                              .bk = w.bk,
+                                              .variant = variant};
+                       }));
   return out;
 }
 
@@ -317,6 +359,7 @@ inline const std::vector<OperatorSamples>& operator_samples() {
     t.push_back({"softmax_attention_forward", softmax_public()});
     t.push_back({"softmax_attention_backward", softmax_backward()});
     for (OperatorSamples& row : entmax_rows()) t.push_back(std::move(row));
+    for (OperatorSamples& row : talking_heads_rows()) t.push_back(std::move(row));
     t.push_back({"hedgehog_features", features_public(false)});
     t.push_back({"hedgehog_features_backward", features_public(true)});
     t.push_back({"linear_attention", linear_public()});

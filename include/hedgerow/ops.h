@@ -75,6 +75,80 @@ at::Tensor entmax_attention(const at::Tensor& q, const at::Tensor& k, const at::
                             bool is_causal = false, std::optional<double> scale = {},
                             double dropout_p = 0.0, std::optional<int64_t> dropout_seed = {});
 
+// Arguments of talking_heads_attention beside q, k and v. Hk, H and Hv are the heads of q, of the
+// softmax and of the output.
+struct TalkingHeadsOptions {
+  OptTensor logits_proj;   // Pl [Hk,H]; none: the identity, H = Hk
+  OptTensor weights_proj;  // Pw [H,Hv]; none: the identity, Hv = H
+  OptTensor attn_mask;     // over the softmax heads: broadcastable to [B,H,T,S]
+  bool is_causal = false;
+  std::optional<double> scale;
+  OptTensor alpha;      // of entmax, 0-dim or [H]; none: softmax
+  OptTensor x_logits;   // [B,T,Hk,H], added to Pl for each query
+  OptTensor m_logits;   // [B,S,Hk,H], added to Pl for each key
+  OptTensor x_weights;  // [B,T,H,Hv], added to Pw for each query
+  OptTensor m_weights;  // [B,S,H,Hv], added to Pw for each key
+  double dropout_p = 0.0;
+  std::optional<int64_t> dropout_seed;
+};
+
+// Talking-heads attention (arXiv 2003.02436): heads mixed before and after the softmax.
+//
+//   J = scale q k^T                                          [B,Hk,T,S]
+//   L[h] = sum_a J[a] Pl[a,h];  W = softmax or entmax of (L + attn_mask) over keys   [B,H,T,S]
+//   U[c] = sum_h W[h] Pw[h,c];  out = drop(U) v              [B,Hv,T,Dv]
+//
+// q [B,Hk,T,D], k [B,Hkk,S,D], v [B,Hvv,S,Dv]: Hkk divides Hk, Hvv divides Hv, and they may differ.
+// Projections and dynamic terms have q's dtype, or float32 where q is bfloat16. A dynamic term
+// needs its projection. All have gradients, alpha and a floating mask too. Rows of U need not sum
+// to 1. A key is excluded when every softmax head excludes it; its dynamic terms are not read
+// either. Memory O(T); 2 (Hk D + Hk H + H Hv + Hv Dv) FLOPs per query and key.
+at::Tensor talking_heads_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                                   const TalkingHeadsOptions& options = {});
+
+// Arguments of dynamic_talking_heads_attention beside q, k and v.
+struct DynamicTalkingHeadsOptions {
+  OptTensor logits_proj, weights_proj;
+  OptTensor x, m;      // tokens of the queries [B,T,dX] and of the keys [B,S,dM]
+  OptTensor x2l, m2l;  // [dX,Hk,H], [dM,Hk,H]
+  OptTensor x2w, m2w;  // [dX,H,Hv], [dM,H,Hv]
+  OptTensor attn_mask;
+  bool is_causal = false;
+  std::optional<double> scale;
+  OptTensor alpha;
+  double dropout_p = 0.0;
+  std::optional<int64_t> dropout_seed;
+};
+
+// talking_heads_attention whose dynamic terms are projections of tokens: x_logits = x x2l,
+// m_logits = m m2l, x_weights = x x2w, m_weights = m m2w, each where its projection is given.
+at::Tensor dynamic_talking_heads_attention(const at::Tensor& q, const at::Tensor& k,
+                                           const at::Tensor& v,
+                                           const DynamicTalkingHeadsOptions& options);
+
+// General bilinear multi-head attention (arXiv 2003.02436): of x [B,T,dX], m [B,S,dM],
+// p [H,dX,dM] and p_out [H,dM,dY] -> [B,T,dY].
+//
+//   L[h,t,s] = x_t^T p_h m_s;  W = softmax or entmax of (L + attn_mask);
+//   out_t = sum_h sum_s drop(W)[h,t,s] m_s^T p_out_h
+//
+// Multi-head and talking-heads layers are those of low rank. Masks, alpha (none: softmax) and
+// dropout as in softmax_attention and entmax_attention, on which it runs.
+at::Tensor bilinear_attention(const at::Tensor& x, const at::Tensor& m, const at::Tensor& p,
+                              const at::Tensor& p_out, const OptTensor& attn_mask = {},
+                              bool is_causal = false, const OptTensor& alpha = {},
+                              double dropout_p = 0.0, std::optional<int64_t> dropout_seed = {});
+
+// (p, p_out) with which bilinear_attention(x, m, p, p_out) is the layer of queries x wq, keys m wk,
+// values m wv, talking_heads_attention of these and its heads' outputs times wo, summed. wq
+// [Hk,dX,D], wk [Hk,dM,D], wv [Hv,dM,Dv], wo [Hv,Dv,dY]; logits_proj [Hk,H] and weights_proj
+// [H,Hv], the identity where none (multi-head attention without both). scale is 1/sqrt(D) unless
+// given.
+std::tuple<at::Tensor, at::Tensor> bilinear_from_talking_heads(
+    const at::Tensor& wq, const at::Tensor& wk, const at::Tensor& wv, const at::Tensor& wo,
+    const OptTensor& logits_proj = {}, const OptTensor& weights_proj = {},
+    std::optional<double> scale = {});
+
 // Feature map phi of x [B,H,S,D] with weight [H,D,E] (input-major) and bias [H,E] -> [B,H,S,F].
 // variant: "exp" (F = 2E), "softmax" (2E), "softmax_joint" (2E), "elu" (E), "relu" (E), "taylor"
 // (1 + E + E^2), "exp_half" (E), "performer" (E). METHODS of each: docs/methods/hedgehog.md.
@@ -125,7 +199,13 @@ at::Tensor entmax_attention_weights(const at::Tensor& q, const at::Tensor& k,
                                     const at::Tensor& alpha, const OptTensor& attn_mask = {},
                                     bool is_causal = false, std::optional<double> scale = {});
 
-// The same for Hedgehog attention, computed so that it is finite for "exp" at any finite input.
+// The mixed weights U [B,Hv,T,S] of talking-heads attention, which multiply v: rows need not sum to
+// 1. The options' dropout must be 0.
+at::Tensor talking_heads_attention_weights(const at::Tensor& q, const at::Tensor& k,
+                                           const TalkingHeadsOptions& options = {});
+
+// The same as the first for Hedgehog attention, computed so that it is finite for "exp" at any
+// finite input.
 at::Tensor hedgehog_attention_weights(const at::Tensor& q, const at::Tensor& k,
                                       const at::Tensor& wq, const at::Tensor& wk,
                                       const OptTensor& bq = {}, const OptTensor& bk = {},

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 
-def as_alpha(alpha: Tensor | float, like: Tensor) -> Tensor:
-    """Numbers as 0-dim float64 tensors on the device of the inputs."""
-    if isinstance(alpha, Tensor):
+def as_alpha(alpha: Tensor | float | None, like: Tensor) -> Tensor | None:
+    """Numbers as 0-dim float64 tensors on the device of the inputs; None stays None."""
+    if alpha is None or isinstance(alpha, Tensor):
         return alpha
     return torch.full((), alpha, dtype=torch.float64, device=like.device)

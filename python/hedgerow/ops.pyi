@@ -32,6 +32,62 @@ def entmax_attention(
     dropout_p: float = 0.0,
     dropout_seed: int | None = None,
 ) -> Tensor: ...
+def talking_heads_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    logits_proj: Tensor | None,
+    weights_proj: Tensor | None,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    alpha: Tensor | float | None = None,
+    x_logits: Tensor | None = None,
+    m_logits: Tensor | None = None,
+    x_weights: Tensor | None = None,
+    m_weights: Tensor | None = None,
+    dropout_p: float = 0.0,
+    dropout_seed: int | None = None,
+) -> Tensor: ...
+def dynamic_talking_heads_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    logits_proj: Tensor | None,
+    weights_proj: Tensor | None,
+    x: Tensor | None = None,
+    m: Tensor | None = None,
+    x2l: Tensor | None = None,
+    m2l: Tensor | None = None,
+    x2w: Tensor | None = None,
+    m2w: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    alpha: Tensor | float | None = None,
+    dropout_p: float = 0.0,
+    dropout_seed: int | None = None,
+) -> Tensor: ...
+def bilinear_attention(
+    x: Tensor,
+    m: Tensor,
+    p: Tensor,
+    p_out: Tensor,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    alpha: Tensor | float | None = None,
+    dropout_p: float = 0.0,
+    dropout_seed: int | None = None,
+) -> Tensor: ...
+def bilinear_from_talking_heads(
+    wq: Tensor,
+    wk: Tensor,
+    wv: Tensor,
+    wo: Tensor,
+    logits_proj: Tensor | None = None,
+    weights_proj: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor, Tensor]: ...
 def hedgehog_features(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, variant: str = "exp"
 ) -> Tensor: ...
@@ -100,6 +156,12 @@ def attention_weights(
     variant: str = "exp",
     key_mask: Tensor | None = None,
     alpha: Tensor | float | None = None,
+    logits_proj: Tensor | None = None,
+    weights_proj: Tensor | None = None,
+    x_logits: Tensor | None = None,
+    m_logits: Tensor | None = None,
+    x_weights: Tensor | None = None,
+    m_weights: Tensor | None = None,
 ) -> Tensor: ...
 def entropy(p: Tensor) -> Tensor: ...
 def kl_divergence(p: Tensor, q: Tensor) -> Tensor: ...

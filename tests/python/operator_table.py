@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import entmax_table
+import talking_heads_table
 import torch
 
 B, H, HKV, T, S, D, DV, E = 2, 4, 2, 3, 4, 3, 2, 2
@@ -185,6 +186,10 @@ def samples(name: str, dtype: torch.dtype) -> list[Sample]:
             Sample(("entmax", q, k), {"attn_mask": _bias(dtype), "alpha": entmax_table.alphas(H)}),
             Sample(("hedgehog", q, k), maps | {"is_causal": True}),
             Sample(("hedgehog", q, k), maps | {"variant": "relu", "key_mask": _key_mask()}),
+            *(
+                Sample(*row)
+                for row in talking_heads_table.weights_samples(q, k, _key_mask(), _bias(dtype))
+            ),
         ]
     p, r = _random((2, 3, 5), dtype, 14).softmax(-1), _random((2, 3, 5), dtype, 15).softmax(-1)
     if name == "entropy":
@@ -192,7 +197,8 @@ def samples(name: str, dtype: torch.dtype) -> list[Sample]:
     if name in ("kl_divergence", "js_divergence"):
         return [Sample((p, r))]
     rows = entmax_table.samples(name, q, k, v, grad, _key_mask(), _bias(dtype))
-    return [Sample(args, kwargs) for args, kwargs in rows]
+    rows += talking_heads_table.samples(name, q, k, v, _key_mask(), _bias(dtype))
+    return [Sample(*row) for row in rows]
 
 
 VARIANTS = ["exp", "softmax", "softmax_joint", "elu", "relu", "taylor", "exp_half", "performer"]

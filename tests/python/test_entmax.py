@@ -11,13 +11,6 @@ from hedgerow import ops
 ALPHAS = [1.0, 1.0 + 1e-7, 1.0001, 1.01, 1.25, 1.5, 1.9, 2.0, 2.3, 3.0, 10.0]
 
 
-@pytest.fixture(params=["automatic", "composite_only"])
-def path(request):
-    hedgerow.set_path(request.param)
-    yield request.param
-    hedgerow.set_path("automatic")
-
-
 def _random(*shape, seed=0, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)

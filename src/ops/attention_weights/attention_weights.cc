@@ -3,7 +3,7 @@
 #include <torch/library.h>
 
 #include "hedgerow/ops.h"
-#include "ops/common/dispatch.h"
+#include "ops/common/struct_operator.h"
 #include "ops/entmax/entmax.h"
 #include "ops/entmax_attention/entmax_attention.h"
 #include "ops/hedgehog_attention/hedgehog_attention.h"
@@ -13,49 +13,55 @@ namespace {
 
 constexpr const char* kOp = "attention_weights";
 
-void refuse(const char* kind, const char* name, bool given) {
-  HEDGEROW_OP_CHECK(kOp, !given, "kind \"", kind, "\" does not take ", name, "; got one");
+WeightsKind parse_kind(const std::string& kind) {
+  if (kind == "softmax") return WeightsKind::kSoftmax;
+  if (kind == "entmax") return WeightsKind::kEntmax;
+  if (kind == "talking_heads") return WeightsKind::kTalkingHeads;
+  HEDGEROW_OP_CHECK(kOp, kind == "hedgehog",
+                    "kind must be softmax, entmax, talking_heads or hedgehog; got \"", kind, "\"");
+  return WeightsKind::kHedgehog;
 }
 
-}  // namespace
+// Optional arguments, and the kinds that take them, as bits.
+void refuse_what_is_not_taken(WeightsKind kind, const WeightsInputs& in) {
+  const auto bit = [](WeightsKind k) { return 1u << static_cast<unsigned>(k); };
+  const unsigned entmax = bit(WeightsKind::kEntmax), talking = bit(WeightsKind::kTalkingHeads),
+                 hedgehog = bit(WeightsKind::kHedgehog),
+                 scores = bit(WeightsKind::kSoftmax) | entmax | talking;
+  struct Argument {
+    const char* name;
+    bool given;
+    unsigned kinds;
+  };
+  for (const auto& [name, given, kinds] : {
+           Argument{"attn_mask", in.attn_mask.has_value(), scores},
+           Argument{"scale", in.scale.has_value(), scores},
+           Argument{"alpha", in.alpha.has_value(), entmax | talking},
+           Argument{"wq", in.wq.has_value(), hedgehog},
+           Argument{"wk", in.wk.has_value(), hedgehog},
+           Argument{"bq", in.bq.has_value(), hedgehog},
+           Argument{"bk", in.bk.has_value(), hedgehog},
+           Argument{"logits_proj", in.logits_proj.has_value(), talking},
+           Argument{"weights_proj", in.weights_proj.has_value(), talking},
+           Argument{"x_logits", in.x_logits.has_value(), talking},
+           Argument{"m_logits", in.m_logits.has_value(), talking},
+           Argument{"x_weights", in.x_weights.has_value(), talking},
+           Argument{"m_weights", in.m_weights.has_value(), talking},
+       })
+    HEDGEROW_OP_CHECK(kOp, !given || (kinds & bit(kind)) != 0, "kind \"", in.kind,
+                      "\" does not take ", name, "; got one");
+}
 
-namespace {
-
-// What weights over rows of scores share: kinds that take attn_mask, key_mask and scale.
-void check_scores(const char* kind, const WeightsInputs& in) {
+// Weights of rows of scores as they are.
+void check_scores(const WeightsInputs& in) {
   check_inputs(kOp, {{"q", in.q}, {"k", in.k}});
-  check_qkv(kOp, {"q", in.q}, {"k", in.k}, {"k", in.k});
+  check_qk(kOp, {"q", in.q}, {"k", in.k});
   check_attn_mask(kOp, in.attn_mask, in.q.sym_size(0), in.q.sym_size(1), in.q.sym_size(2),
                   in.k.sym_size(2), in.q);
-  check_key_mask(kOp, in.key_mask, in.k.sym_size(0), in.k.sym_size(2), in.q);
   check_scale(kOp, in.scale);
-  for (const auto& [name, given] : {std::pair{"wq", in.wq.has_value()},
-                                    {"wk", in.wk.has_value()},
-                                    {"bq", in.bq.has_value()},
-                                    {"bk", in.bk.has_value()}})
-    refuse(kind, name, given);
 }
 
-}  // namespace
-
-WeightsKind check_attention_weights(std::string_view kind, const WeightsInputs& in) {
-  if (kind == "softmax") {
-    check_scores("softmax", in);
-    refuse("softmax", "alpha", in.alpha.has_value());
-    return WeightsKind::kSoftmax;
-  }
-  if (kind == "entmax") {
-    check_scores("entmax", in);
-    HEDGEROW_OP_CHECK(kOp, in.alpha, "kind \"entmax\" needs alpha; got none");
-    check_head_alpha(kOp, *in.alpha, in.q);
-    check_alpha_values(kOp, *in.alpha);
-    return WeightsKind::kEntmax;
-  }
-  HEDGEROW_OP_CHECK(kOp, kind == "hedgehog", "kind must be softmax, entmax or hedgehog; got \"",
-                    std::string(kind), "\"");
-  refuse("hedgehog", "attn_mask", in.attn_mask.has_value());
-  refuse("hedgehog", "scale", in.scale.has_value());
-  refuse("hedgehog", "alpha", in.alpha.has_value());
+void check_hedgehog(const WeightsInputs& in) {
   HEDGEROW_OP_CHECK(kOp, in.wq && in.wk, "kind \"hedgehog\" needs wq and wk; got ",
                     in.wq   ? "wq"
                     : in.wk ? "wk"
@@ -73,30 +79,94 @@ WeightsKind check_attention_weights(std::string_view kind, const WeightsInputs& 
                                  {},
                                  {},
                                  {}});
-  return WeightsKind::kHedgehog;
 }
 
-at::Tensor attention_weights(std::string_view kind, const at::Tensor& q, const at::Tensor& k,
-                             const OptTensor& attn_mask, bool is_causal,
-                             std::optional<double> scale, const OptTensor& wq, const OptTensor& wk,
-                             const OptTensor& bq, const OptTensor& bk, std::string_view variant,
-                             const OptTensor& key_mask, const OptTensor& alpha) {
-  static const auto op = find_op<decltype(attention_weights)>("hedgerow::attention_weights");
-  return op.call(kind, q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, variant, key_mask, alpha);
+}  // namespace
+
+WeightsKind check_attention_weights(const WeightsInputs& in) {
+  const WeightsKind kind = parse_kind(in.kind);
+  refuse_what_is_not_taken(kind, in);
+  switch (kind) {
+    case WeightsKind::kSoftmax:
+      check_scores(in);
+      break;
+    case WeightsKind::kEntmax:
+      check_scores(in);
+      HEDGEROW_OP_CHECK(kOp, in.alpha, "kind \"entmax\" needs alpha; got none");
+      check_head_alpha(kOp, *in.alpha, in.q.sym_size(1), in.q);
+      check_alpha_values(kOp, *in.alpha);
+      break;
+    case WeightsKind::kTalkingHeads:
+      check_mixed_weights(kOp, talking_heads_inputs(in, in.attn_mask));
+      break;
+    case WeightsKind::kHedgehog:
+      check_hedgehog(in);
+      break;
+  }
+  check_key_mask(kOp, in.key_mask, in.k.sym_size(0), in.k.sym_size(2), in.q);
+  return kind;
+}
+
+TalkingHeadsInputs talking_heads_inputs(const WeightsInputs& in, const OptTensor& mask) {
+  return {{.logits_proj = in.logits_proj,
+           .weights_proj = in.weights_proj,
+           .attn_mask = mask,
+           .is_causal = in.is_causal,
+           .scale = in.scale,
+           .alpha = in.alpha,
+           .x_logits = in.x_logits,
+           .m_logits = in.m_logits,
+           .x_weights = in.x_weights,
+           .m_weights = in.m_weights},
+          in.q,
+          in.k,
+          {}};
+}
+
+at::Tensor attention_weights(const WeightsInputs& in) {
+  static const StructOperator<at::Tensor(const WeightsInputs&)> op("hedgerow::attention_weights");
+  return op(in);
 }
 
 at::Tensor softmax_attention_weights(const at::Tensor& q, const at::Tensor& k,
                                      const OptTensor& attn_mask, bool is_causal,
                                      std::optional<double> scale) {
-  return attention_weights("softmax", q, k, attn_mask, is_causal, scale, {}, {}, {}, {}, "exp", {},
-                           {});
+  return attention_weights({.kind = "softmax",
+                            .q = q,
+                            .k = k,
+                            .attn_mask = attn_mask,
+                            .is_causal = is_causal,
+                            .scale = scale});
 }
 
 at::Tensor entmax_attention_weights(const at::Tensor& q, const at::Tensor& k,
                                     const at::Tensor& alpha, const OptTensor& attn_mask,
                                     bool is_causal, std::optional<double> scale) {
-  return attention_weights("entmax", q, k, attn_mask, is_causal, scale, {}, {}, {}, {}, "exp", {},
-                           alpha);
+  return attention_weights({.kind = "entmax",
+                            .q = q,
+                            .k = k,
+                            .attn_mask = attn_mask,
+                            .is_causal = is_causal,
+                            .scale = scale,
+                            .alpha = alpha});
+}
+
+at::Tensor talking_heads_attention_weights(const at::Tensor& q, const at::Tensor& k,
+                                           const TalkingHeadsOptions& options) {
+  HEDGEROW_OP_CHECK(kOp, options.dropout_p == 0, "dropout_p must be 0; got ", options.dropout_p);
+  return attention_weights({.kind = "talking_heads",
+                            .q = q,
+                            .k = k,
+                            .attn_mask = options.attn_mask,
+                            .is_causal = options.is_causal,
+                            .scale = options.scale,
+                            .alpha = options.alpha,
+                            .logits_proj = options.logits_proj,
+                            .weights_proj = options.weights_proj,
+                            .x_logits = options.x_logits,
+                            .m_logits = options.m_logits,
+                            .x_weights = options.x_weights,
+                            .m_weights = options.m_weights});
 }
 
 at::Tensor hedgehog_attention_weights(const at::Tensor& q, const at::Tensor& k,
@@ -104,8 +174,16 @@ at::Tensor hedgehog_attention_weights(const at::Tensor& q, const at::Tensor& k,
                                       const OptTensor& bq, const OptTensor& bk,
                                       std::string_view variant, const OptTensor& key_mask,
                                       bool is_causal) {
-  return attention_weights("hedgehog", q, k, {}, is_causal, {}, wq, wk, bq, bk, variant, key_mask,
-                           {});
+  return attention_weights({.kind = "hedgehog",
+                            .q = q,
+                            .k = k,
+                            .is_causal = is_causal,
+                            .wq = wq,
+                            .wk = wk,
+                            .bq = bq,
+                            .bk = bk,
+                            .variant = std::string(variant),
+                            .key_mask = key_mask});
 }
 
 }  // namespace hedgerow::ops
@@ -113,9 +191,9 @@ at::Tensor hedgehog_attention_weights(const at::Tensor& q, const at::Tensor& k,
 TORCH_LIBRARY_FRAGMENT(hedgerow, m) {
   m.def(
       "attention_weights(str kind, Tensor q, Tensor k, *, Tensor? attn_mask=None, bool "
-      "is_causal=False, "
-      "float? scale=None, Tensor? wq=None, Tensor? wk=None, Tensor? bq=None, Tensor? bk=None, str "
-      "variant=\"exp\", "
-      "Tensor? key_mask=None, Tensor? alpha=None) -> Tensor",
+      "is_causal=False, float? scale=None, Tensor? wq=None, Tensor? wk=None, Tensor? bq=None, "
+      "Tensor? bk=None, str variant=\"exp\", Tensor? key_mask=None, Tensor? alpha=None, Tensor? "
+      "logits_proj=None, Tensor? weights_proj=None, Tensor? x_logits=None, Tensor? m_logits=None, "
+      "Tensor? x_weights=None, Tensor? m_weights=None) -> Tensor",
       {at::Tag::pt2_compliant_tag});
 }

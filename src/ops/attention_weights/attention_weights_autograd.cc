@@ -4,29 +4,25 @@
 
 #include "ops/attention_weights/attention_weights.h"
 #include "ops/common/composite_gradient.h"
+#include "ops/common/struct_operator.h"
 
 namespace hedgerow::ops {
 namespace {
 
-at::Tensor attention_weights_autograd(std::string_view kind, const at::Tensor& q,
-                                      const at::Tensor& k, const OptTensor& attn_mask,
-                                      bool is_causal, std::optional<double> scale,
-                                      const OptTensor& wq, const OptTensor& wk, const OptTensor& bq,
-                                      const OptTensor& bk, std::string_view variant,
-                                      const OptTensor& key_mask, const OptTensor& alpha) {
-  if (!records_gradient({q, k}, {attn_mask, wq, wk, bq, bk, alpha})) {
+at::Tensor attention_weights_autograd(const WeightsInputs& in) {
+  if (!records_gradient({in.q, in.k},
+                        {in.attn_mask, in.wq, in.wk, in.bq, in.bk, in.alpha, in.logits_proj,
+                         in.weights_proj, in.x_logits, in.m_logits, in.x_weights, in.m_weights})) {
     at::AutoDispatchBelowADInplaceOrView guard;
-    return attention_weights(kind, q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, variant,
-                             key_mask, alpha);
+    return attention_weights(in);
   }
-  const WeightsInputs in{
-      q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, std::string(variant), key_mask, alpha};
-  return attention_weights_composite(check_attention_weights(kind, in), in);
+  return attention_weights_composite(check_attention_weights(in), in);
 }
 
 }  // namespace
 }  // namespace hedgerow::ops
 
 TORCH_LIBRARY_IMPL(hedgerow, Autograd, m) {
-  m.impl("attention_weights", hedgerow::ops::attention_weights_autograd);
+  using namespace hedgerow::ops;
+  m.impl("attention_weights", kStructKernel<&attention_weights_autograd>);
 }

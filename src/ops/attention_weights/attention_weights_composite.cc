@@ -5,9 +5,11 @@
 
 #include "ops/attention_weights/attention_weights.h"
 #include "ops/common/masks.h"
+#include "ops/common/struct_operator.h"
 #include "ops/entmax_attention/entmax_attention.h"
 #include "ops/hedgehog_attention/hedgehog_attention.h"
 #include "ops/softmax_attention/softmax_attention.h"
+#include "ops/talking_heads_attention/talking_heads_attention.h"
 
 namespace hedgerow::ops {
 namespace {
@@ -25,40 +27,54 @@ OptTensor with_key_mask(const OptTensor& attn_mask, const OptTensor& key_mask) {
 }  // namespace
 
 at::Tensor attention_weights_composite(WeightsKind kind, const WeightsInputs& in) {
-  if (kind == WeightsKind::kHedgehog) {
-    const HedgehogInputs inputs{in.q,       in.k,        in.k,         *in.wq, *in.wk, in.bq, in.bk,
-                                in.variant, in.key_mask, in.is_causal, {},     {},     {}};
-    return hedgehog_weights_composite(inputs).to(in.q.scalar_type());
+  const OptTensor mask =
+      kind == WeightsKind::kHedgehog ? OptTensor() : with_key_mask(in.attn_mask, in.key_mask);
+  at::Tensor weights;
+  switch (kind) {
+    case WeightsKind::kSoftmax:
+      weights =
+          softmax_weights_composite(in.q, in.k, {}, mask, in.is_causal, in.scale, false).weights;
+      break;
+    case WeightsKind::kEntmax:
+      weights = entmax_weights_composite(in.q, in.k, {}, *in.alpha, mask, in.is_causal, in.scale);
+      break;
+    case WeightsKind::kTalkingHeads:
+      weights = mixed_weights_composite(talking_heads_inputs(in, mask));
+      break;
+    case WeightsKind::kHedgehog:
+      weights = hedgehog_weights_composite({in.q,
+                                            in.k,
+                                            in.k,
+                                            *in.wq,
+                                            *in.wk,
+                                            in.bq,
+                                            in.bk,
+                                            in.variant,
+                                            in.key_mask,
+                                            in.is_causal,
+                                            {},
+                                            {},
+                                            {}});
+      break;
   }
-  const OptTensor mask = with_key_mask(in.attn_mask, in.key_mask);
-  if (kind == WeightsKind::kEntmax)
-    return entmax_weights_composite(in.q, in.k, {}, *in.alpha, mask, in.is_causal, in.scale)
-        .to(in.q.scalar_type());
-  const SoftmaxWeights w =
-      softmax_weights_composite(in.q, in.k, {}, mask, in.is_causal, in.scale, false);
-  return w.weights.to(in.q.scalar_type());
+  return weights.to(in.q.scalar_type());
 }
 
 namespace {
 
 // Weights are made of ATen operators on every device; with gradients recorded these differentiate.
-at::Tensor attention_weights_any(std::string_view kind, const at::Tensor& q, const at::Tensor& k,
-                                 const OptTensor& attn_mask, bool is_causal,
-                                 std::optional<double> scale, const OptTensor& wq,
-                                 const OptTensor& wk, const OptTensor& bq, const OptTensor& bk,
-                                 std::string_view variant, const OptTensor& key_mask,
-                                 const OptTensor& alpha) {
-  const WeightsInputs in{
-      q, k, attn_mask, is_causal, scale, wq, wk, bq, bk, std::string(variant), key_mask, alpha};
-  return attention_weights_composite(check_attention_weights(kind, in), in);
+at::Tensor attention_weights_any(const WeightsInputs& in) {
+  return attention_weights_composite(check_attention_weights(in), in);
 }
 
 }  // namespace
 }  // namespace hedgerow::ops
 
 TORCH_LIBRARY_IMPL(hedgerow, CompositeExplicitAutograd, m) {
-  m.impl("attention_weights", hedgerow::ops::attention_weights_any);
+  using namespace hedgerow::ops;
+  m.impl("attention_weights", kStructKernel<&attention_weights_any>);
 }
 TORCH_LIBRARY_IMPL(hedgerow, CPU, m) {
-  m.impl("attention_weights", hedgerow::ops::attention_weights_any);
+  using namespace hedgerow::ops;
+  m.impl("attention_weights", kStructKernel<&attention_weights_any>);
 }

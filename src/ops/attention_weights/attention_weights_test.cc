@@ -1,3 +1,5 @@
+#include "ops/attention_weights/attention_weights.h"
+
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
@@ -9,8 +11,9 @@ namespace {
 
 using testing_support::expect_close;
 using testing_support::expect_refused;
+using AttentionWeights = testing_support::SeededTest;
 
-TEST(AttentionWeights, RowsAreDistributionsOrZero) {
+TEST_F(AttentionWeights, RowsAreDistributionsOrZero) {
   const at::Tensor q = at::randn({2, 4, 6, 3}), k = at::randn({2, 2, 4, 3});
   const at::Tensor wq = at::randn({4, 3, 2}), wk = at::randn({2, 3, 2});
   const at::Tensor rows =
@@ -25,7 +28,7 @@ TEST(AttentionWeights, RowsAreDistributionsOrZero) {
   }
 }
 
-TEST(AttentionWeights, GiveTheirAttention) {
+TEST_F(AttentionWeights, GiveTheirAttention) {
   const at::Tensor q = at::randn({2, 4, 40, 3}, at::kDouble),
                    k = at::randn({2, 2, 50, 3}, at::kDouble),
                    v = at::randn({2, 2, 50, 5}, at::kDouble);
@@ -46,24 +49,34 @@ TEST(AttentionWeights, GiveTheirAttention) {
   }
 }
 
-TEST(AttentionWeights, HedgehogTakesNoAttnMask) {
-  const at::Tensor x = at::ones({1, 1, 2, 3});
-  const auto handle =
-      c10::Dispatcher::singleton().findSchemaOrThrow("hedgerow::attention_weights", "");
-  std::vector<c10::IValue> stack = {"hedgehog",
-                                    x,
-                                    x,
-                                    at::ones({2, 2}, at::kBool),
-                                    false,
-                                    c10::IValue(),
-                                    c10::IValue(),
-                                    c10::IValue(),
-                                    c10::IValue(),
-                                    c10::IValue(),
-                                    "exp",
-                                    c10::IValue(),
-                                    c10::IValue()};
-  expect_refused([&] { handle.callBoxed(stack); }, "attention_weights", {"attn_mask"});
+TEST_F(AttentionWeights, TalkingHeadsGiveTheirAttention) {
+  const auto random = [](at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble); };
+  const at::Tensor q = random({2, 4, 40, 3}), k = random({2, 2, 50, 3}), v = random({2, 6, 50, 5});
+  const at::Tensor keep = at::rand({2, 1, 1, 50}) > 0.3;
+  for (const bool causal : {false, true}) {
+    const TalkingHeadsOptions options{.logits_proj = random({4, 3}),
+                                      .weights_proj = random({3, 6}),
+                                      .attn_mask = keep,
+                                      .is_causal = causal,
+                                      .x_logits = random({2, 40, 4, 3}),
+                                      .m_weights = random({2, 50, 3, 6})};
+    const at::Tensor u = talking_heads_attention_weights(q, k, options);
+    ASSERT_EQ(u.sizes(), at::IntArrayRef({2, 6, 40, 50}));
+    expect_close(at::matmul(u, v), talking_heads_attention(q, k, v, options), 1e-10);
+  }
+}
+
+TEST_F(AttentionWeights, AKindRefusesWhatItDoesNotTake) {
+  const at::Tensor x = at::ones({1, 1, 2, 3}), mask = at::ones({2, 2}, at::kBool),
+                   one = at::ones({1, 1});
+  const auto expect = [&](const WeightsInputs& in, const char* name) {
+    expect_refused([&] { attention_weights(in); }, "attention_weights",
+                   {"\"" + in.kind + "\" does not take " + name});
+  };
+  expect({.kind = "hedgehog", .q = x, .k = x, .attn_mask = mask}, "attn_mask");
+  expect({.kind = "softmax", .q = x, .k = x, .alpha = one}, "alpha");
+  expect({.kind = "entmax", .q = x, .k = x, .alpha = one, .weights_proj = one}, "weights_proj");
+  expect({.kind = "talking_heads", .q = x, .k = x, .wq = one}, "wq");
 }
 
 }  // namespace

@@ -106,16 +106,24 @@ void check_heads(const char* op, Named q, Named k) {
                     " and ", k.name, " shape ", shape_text(k.tensor));
 }
 
-void check_qkv(const char* op, Named q, Named k, Named v) {
+void check_qk(const char* op, Named q, Named k) {
   check_rank(op, q, 4, "[B, H, T, D]");
   check_rank(op, k, 4, "[B, Hkv, S, D]");
-  check_rank(op, v, 4, "[B, Hkv, S, Dv]");
   check_same_size(op, q, k, 0, "batch");
-  check_same_size(op, k, v, 0, "batch");
   check_same_size(op, q, k, 3, "width");
-  check_same_size(op, k, v, 1, "number of heads");
-  check_same_size(op, k, v, 2, "number of keys");
   check_heads(op, q, k);
+}
+
+void check_keys_and_values(const char* op, Named k, Named v) {
+  check_rank(op, v, 4, "[B, Hkv, S, Dv]");
+  check_same_size(op, k, v, 0, "batch");
+  check_same_size(op, k, v, 2, "number of keys");
+}
+
+void check_qkv(const char* op, Named q, Named k, Named v) {
+  check_qk(op, q, k);
+  check_keys_and_values(op, k, v);
+  check_same_size(op, k, v, 1, "number of heads");
 }
 
 void check_key_mask(const char* op, const OptTensor& key_mask, const c10::SymInt& batch,

@@ -41,8 +41,11 @@ void check_same_size(const char* op, Named a, Named b, int64_t dim, const char* 
 // Exactly these sizes; `layout` says what they are.
 void check_shape(const char* op, Named t, c10::SymIntArrayRef sizes, const char* layout);
 
-// q [B,H,T,D], k [B,Hkv,S,D], v [B,Hkv,S,Dv]: ranks, dtypes, devices, one B, Hkv and S, Hkv divides
-// H. same_width: q and k have one last size too.
+// q [B,H,T,D], k [B,Hkv,S,D]: ranks, one B and D, Hkv divides H.
+void check_qk(const char* op, Named q, Named k);
+// k [B,..,S,D], v [B,..,S,Dv]: the rank of v, one B and S.
+void check_keys_and_values(const char* op, Named k, Named v);
+// Both, and k and v have one number of heads.
 void check_qkv(const char* op, Named q, Named k, Named v);
 
 // H of `q` is a multiple of Hkv of `k` (dimension 1).

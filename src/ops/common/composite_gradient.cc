@@ -6,6 +6,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
+
 namespace hedgerow::ops {
 namespace {
 
@@ -73,6 +75,12 @@ bool records_gradient(
   for (const std::optional<at::Tensor>& t : optional)
     if (t && t->defined() && t->requires_grad()) return true;
   return false;
+}
+
+bool records_gradient(const std::vector<at::Tensor>& tensors) {
+  if (!at::GradMode::is_enabled()) return false;
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& t) { return t.defined() && t.requires_grad(); });
 }
 
 at::Tensor or_zeros(const at::Tensor& t, const at::Tensor& like) {

@@ -25,6 +25,7 @@ std::vector<at::Tensor> composite_gradient(const CompositeFunction& f,
 bool records_gradient(
     std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors,
     std::initializer_list<std::reference_wrapper<const std::optional<at::Tensor>>> optional = {});
+bool records_gradient(const std::vector<at::Tensor>& tensors);
 
 // The tensor, or zeros like `like` where it is undefined.
 at::Tensor or_zeros(const at::Tensor& t, const at::Tensor& like);

@@ -14,18 +14,18 @@ constexpr int64_t kNarrowKeys = 65536;  // keys whose index takes 2 bytes
 
 }  // namespace
 
-void check_head_alpha(const char* op, const at::Tensor& alpha, const at::Tensor& q) {
-  check_alpha_tensor(op, alpha, q);
-  HEDGEROW_OP_CHECK(op,
-                    alpha.dim() == 0 || (alpha.dim() == 1 && alpha.sym_size(0) == q.sym_size(1)),
-                    "alpha must be a scalar or one per head [H] = [", q.sym_size(1),
-                    "]; got shape ", shape_text(alpha));
+void check_head_alpha(const char* op, const at::Tensor& alpha, const c10::SymInt& heads,
+                      const at::Tensor& like) {
+  check_alpha_tensor(op, alpha, like);
+  HEDGEROW_OP_CHECK(op, alpha.dim() == 0 || (alpha.dim() == 1 && alpha.sym_size(0) == heads),
+                    "alpha must be a scalar or one per head [H] = [", heads, "]; got shape ",
+                    shape_text(alpha));
 }
 
 void check_entmax_attention(const char* op, const EntmaxInputs& in) {
   check_inputs(op, {{"q", in.q}, {"k", in.k}, {"v", in.v}});
   check_qkv(op, {"q", in.q}, {"k", in.k}, {"v", in.v});
-  check_head_alpha(op, in.alpha, in.q);
+  check_head_alpha(op, in.alpha, in.q.sym_size(1), in.q);
   check_attn_mask(op, in.attn_mask, in.q.sym_size(0), in.q.sym_size(1), in.q.sym_size(2),
                   in.k.sym_size(2), in.q);
   check_scale(op, in.scale);

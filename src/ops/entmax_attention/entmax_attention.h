@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "ops/common/checks.h"
+#include "ops/common/scores.h"
 
 namespace hedgerow::ops {
 
@@ -34,8 +35,9 @@ struct EntmaxSaved {
   at::Tensor weight;  // float32 [B,H,T,C]
 };
 
-// Alpha's own rules: floating, 0-dim or [H].
-void check_head_alpha(const char* op, const at::Tensor& alpha, const at::Tensor& q);
+// Alpha's own rules: floating, on the device of `like`, 0-dim or [H].
+void check_head_alpha(const char* op, const at::Tensor& alpha, const c10::SymInt& heads,
+                      const at::Tensor& like);
 // Everything but alpha's values.
 void check_entmax_attention(const char* op, const EntmaxInputs& in);
 void check_entmax_attention_backward(const at::Tensor& grad, const EntmaxInputs& in,
@@ -46,6 +48,8 @@ std::vector<c10::SymInt> saved_sizes(const at::Tensor& q, const c10::SymInt& las
 c10::SymInt support_capacity(const c10::SymInt& keys);
 at::ScalarType support_index_dtype(const c10::SymInt& keys);
 
+// The weights of rows of scores; alpha as above.
+at::Tensor entmax_of_scores(const MaskedScores& m, const at::Tensor& alpha);
 // Weights [B,H,T,S] of the accumulation dtype before dropout; rows without keys are zero. v, where
 // given, marks rows as masked_scores says.
 at::Tensor entmax_weights_composite(const at::Tensor& q, const at::Tensor& k, const OptTensor& v,

@@ -24,10 +24,6 @@ at::Tensor alpha_of_heads(const at::Tensor& alpha) {
   return alpha.dim() == 0 ? alpha : alpha.view({1, alpha.size(0), 1, 1});
 }
 
-at::Tensor weights_of(const MaskedScores& m, const at::Tensor& alpha) {
-  return entmax(m.scores, alpha_of_heads(alpha), -1, optional(m.keep));
-}
-
 at::Tensor weighted_values(const at::Tensor& weights, const EntmaxInputs& in) {
   const int64_t B = in.q.size(0), H = in.q.size(1), T = in.q.size(2), S = in.k.size(2);
   const at::Tensor dropped =
@@ -82,10 +78,14 @@ EntmaxSaved saved_of(const MaskedScores& m, const at::Tensor& weights, const at:
 
 }  // namespace
 
+at::Tensor entmax_of_scores(const MaskedScores& m, const at::Tensor& alpha) {
+  return entmax(m.scores, alpha_of_heads(alpha), -1, optional(m.keep));
+}
+
 at::Tensor entmax_weights_composite(const at::Tensor& q, const at::Tensor& k, const OptTensor& v,
                                     const at::Tensor& alpha, const OptTensor& attn_mask,
                                     bool is_causal, std::optional<double> scale) {
-  return weights_of(masked_scores(q, k, v, attn_mask, is_causal, scale), alpha);
+  return entmax_of_scores(masked_scores(q, k, v, attn_mask, is_causal, scale), alpha);
 }
 
 at::Tensor entmax_attention_composite(const EntmaxInputs& in) {
@@ -96,7 +96,7 @@ at::Tensor entmax_attention_composite(const EntmaxInputs& in) {
 
 std::tuple<at::Tensor, EntmaxSaved> entmax_attention_composite_saving(const EntmaxInputs& in) {
   const MaskedScores m = masked_scores(in.q, in.k, in.v, in.attn_mask, in.is_causal, in.scale);
-  const at::Tensor weights = weights_of(m, in.alpha);
+  const at::Tensor weights = entmax_of_scores(m, in.alpha);
   return {weighted_values(weights, in), saved_of(m, weights, in.alpha)};
 }
 

@@ -97,7 +97,7 @@ EntmaxAttentionGrads entmax_attention_backward_cpu(
   g.dq = mut_view(dq);
   g.dk = mut_view(dk);
   g.dv = mut_view(dv);
-  if (mask_grad) dmask = call.mask_gradient(*attn_mask, g.dmask);
+  if (mask_grad) dmask = mask_gradient(call.mask, *attn_mask, g.dmask);
   if (alpha_grad) {
     dalpha = fresh({q.size(1)}, alpha.options().dtype(at::kDouble));
     g.dalpha = dalpha.mutable_data_ptr<double>();

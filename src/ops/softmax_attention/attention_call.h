@@ -24,6 +24,18 @@ inline kernels::Mask mask_view(const at::Tensor& t) {  // t: kernel_mask's
   return {kind, t.const_data_ptr(), t.stride(0), t.stride(1), t.stride(2), t.stride(3)};
 }
 
+// Memory for the gradient of attn_mask, of the mask's own sizes; where it broadcasts the stride is
+// 0 and the kernel sums. mask: kernel_mask's.
+inline at::Tensor mask_gradient(const at::Tensor& mask, const at::Tensor& attn_mask,
+                                kernels::MaskGradient& view) {
+  // without a score the kernel has nothing to write
+  const at::Tensor dmask = mask.numel() == 0 ? at::zeros(attn_mask.sizes(), mask.options())
+                                             : fresh(attn_mask.sizes(), mask.options());
+  const at::Tensor full = dmask.expand(mask.sizes());
+  view = {dmask.mutable_data_ptr(), full.stride(0), full.stride(1), full.stride(2), full.stride(3)};
+  return dmask;
+}
+
 // Inputs with contiguous rows, and the kernel's view of them.
 template <typename Params>
 struct AttentionCall {
@@ -51,18 +63,6 @@ struct AttentionCall {
     params.scale = scale_or_default(scale, q);
     params.dropout_p = dropout_p;
     params.dropout_seed = static_cast<uint64_t>(dropout_seed.value_or(0));
-  }
-
-  // Memory for the gradient of attn_mask, of the mask's own sizes; where it broadcasts the stride
-  // is 0 and the kernel sums.
-  at::Tensor mask_gradient(const at::Tensor& attn_mask, kernels::MaskGradient& view) const {
-    // without a score the kernel has nothing to write
-    const at::Tensor dmask = mask.numel() == 0 ? at::zeros(attn_mask.sizes(), mask.options())
-                                               : fresh(attn_mask.sizes(), mask.options());
-    const at::Tensor full = dmask.expand(mask.sizes());
-    view = {dmask.mutable_data_ptr(), full.stride(0), full.stride(1), full.stride(2),
-            full.stride(3)};
-    return dmask;
   }
 };
 

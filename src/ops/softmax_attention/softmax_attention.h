@@ -12,6 +12,7 @@
 #include <tuple>
 
 #include "ops/common/checks.h"
+#include "ops/common/scores.h"
 
 namespace hedgerow::ops {
 
@@ -37,6 +38,8 @@ struct SoftmaxWeights {
   at::Tensor weights;
   at::Tensor lse;  // [B,H,T], if wanted
 };
+// Overwrites the scores.
+SoftmaxWeights softmax_of_scores(const MaskedScores& m, bool want_lse);
 SoftmaxWeights softmax_weights_composite(const at::Tensor& q, const at::Tensor& k,
                                          const OptTensor& v, const OptTensor& attn_mask,
                                          bool is_causal, std::optional<double> scale,

@@ -17,28 +17,31 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-SoftmaxWeights softmax_weights_composite(const at::Tensor& q, const at::Tensor& k,
-                                         const OptTensor& v, const OptTensor& attn_mask,
-                                         bool is_causal, std::optional<double> scale,
-                                         bool want_lse) {
-  const MaskedScores m = masked_scores(q, k, v, attn_mask, is_causal, scale);
+SoftmaxWeights softmax_of_scores(const MaskedScores& m, bool want_lse) {
   at::Tensor scores = m.scores;
   SoftmaxWeights result;
   if (!m.keep.defined()) {
     result.weights = scores.softmax(-1);
     if (want_lse) result.lse = at::logsumexp(scores.detach(), -1).to(at::kFloat);
-  } else {
-    // a row of -inf alone has no softmax: its own scores stand in, and its weights become 0
-    // (in place: what made the scores does not need them for its backward)
-    scores.masked_fill_(m.keep.logical_or(m.blind).logical_not(), -kInf);
-    const at::Tensor weights = scores.softmax(-1);
-    result.weights = weights.requires_grad() ? weights.masked_fill(m.blind, 0)
-                                             : weights.masked_fill_(m.blind, 0);
-    if (want_lse)
-      result.lse =
-          at::logsumexp(scores.detach(), -1).to(at::kFloat).masked_fill(m.blind.squeeze(-1), -kInf);
+    return result;
   }
+  // a row of -inf alone has no softmax: its own scores stand in, and its weights become 0
+  // (in place: what made the scores does not need them for its backward)
+  scores.masked_fill_(m.keep.logical_or(m.blind).logical_not(), -kInf);
+  const at::Tensor weights = scores.softmax(-1);
+  result.weights =
+      weights.requires_grad() ? weights.masked_fill(m.blind, 0) : weights.masked_fill_(m.blind, 0);
+  if (want_lse)
+    result.lse =
+        at::logsumexp(scores.detach(), -1).to(at::kFloat).masked_fill(m.blind.squeeze(-1), -kInf);
   return result;
+}
+
+SoftmaxWeights softmax_weights_composite(const at::Tensor& q, const at::Tensor& k,
+                                         const OptTensor& v, const OptTensor& attn_mask,
+                                         bool is_causal, std::optional<double> scale,
+                                         bool want_lse) {
+  return softmax_of_scores(masked_scores(q, k, v, attn_mask, is_causal, scale), want_lse);
 }
 
 std::tuple<at::Tensor, at::Tensor> softmax_attention_composite(

@@ -70,7 +70,7 @@ SoftmaxGrads softmax_attention_backward_cpu(const at::Tensor& grad, const at::Te
   g.dq = mut_view(dq);
   g.dk = mut_view(dk);
   g.dv = mut_view(dv);
-  if (mask_grad) dmask = call.mask_gradient(*attn_mask, g.dmask);
+  if (mask_grad) dmask = mask_gradient(call.mask, *attn_mask, g.dmask);
   kernels::softmax_attention_backward(call.params, g);
   return {dq, dk, dv, mask_grad ? dmask.to(attn_mask->scalar_type()) : at::empty({0}, q.options())};
 }

@@ -57,6 +57,7 @@ at::Tensor kl_rows(const at::Tensor& log_p, const at::Tensor& log_m) {
 // The same block of another model's heads.
 QueryBlock with_queries(QueryBlock block, const nn::AttentionTrace& heads) {
   block.q = heads.q.narrow(2, block.begin, block.count);
+  if (heads.x.defined()) block.x = heads.x.narrow(1, block.begin, block.count);
   return block;
 }
 
@@ -159,7 +160,7 @@ void visit_weights(models::Encoder& model, const models::EncoderInput& input,
   const at::NoGradGuard no_grad;
   const ObserveLayers observe(model, [&](int64_t layer, const nn::AttentionTrace& trace) {
     const nn::FixedProjector project(trace.q, trace.k, trace.v);
-    visit(layer, model.attention(layer).mixer().weights({{}, {}, project, trace.mask}));
+    visit(layer, model.attention(layer).mixer().weights({trace.x, trace.m, project, trace.mask}));
   });
   model.forward(input);
 }

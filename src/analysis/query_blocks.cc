@@ -42,18 +42,19 @@ void for_each_query_block(const nn::AttentionTrace& heads,
     // A mixer that is told of causality aligns the ends itself.
     const bool realigned = heads.mask.is_causal && !mask.is_causal;
     const int64_t shift = realigned ? std::max<int64_t>(0, heads.k.size(2) - num_queries) : 0;
-    body({begin, count, heads.q.narrow(2, begin, count), mask, begin + shift});
+    const at::Tensor x = heads.x.defined() ? heads.x.narrow(1, begin, count) : at::Tensor();
+    body({begin, count, heads.q.narrow(2, begin, count), mask, begin + shift, x});
   }
 }
 
 at::Tensor weights(nn::Mixer& mixer, const nn::AttentionTrace& heads, const QueryBlock& block) {
   const nn::FixedProjector project(block.q, heads.k, heads.v);
-  return mixer.weights({{}, {}, project, block.mask, block.first_position});
+  return mixer.weights({block.x, heads.m, project, block.mask, block.first_position});
 }
 
 at::Tensor log_weights(nn::Mixer& mixer, const nn::AttentionTrace& heads, const QueryBlock& block) {
   const nn::FixedProjector project(block.q, heads.k, heads.v);
-  return mixer.log_weights({{}, {}, project, block.mask, block.first_position});
+  return mixer.log_weights({block.x, heads.m, project, block.mask, block.first_position});
 }
 
 }  // namespace hedgerow::analysis

@@ -13,6 +13,7 @@ struct QueryBlock {
   at::Tensor q;                  // [B,Hk,count,D]
   nn::AttentionMask mask;        // of these queries
   int64_t first_position = 0;    // among the keys, as MixInput says
+  at::Tensor x;                  // [B,count,d_model]: their tokens, where the trace has them
 };
 
 // Cuts the queries so that the weights of one head in a block are about 64 Ki numbers: temporaries

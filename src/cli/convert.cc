@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/typed_command.h"
 #include "hedgerow/error.h"
+#include "nn/precision.h"
 #include "report/report.h"
 
 namespace hedgerow::cli {
@@ -18,10 +19,11 @@ namespace {
 
 struct ConvertOptions {
   convert::ConvertConfig config;
-  std::string layers = "all", map, alpha;
+  std::string layers = "all", map, alpha, train_dtype = "auto";
   std::vector<std::string> set;
   // Not given: the preset's.
-  std::optional<int64_t> distil_steps, recover_steps, batch, length, lora, verify_texts;
+  std::optional<int64_t> key_heads, value_heads, distil_steps, recover_steps, batch, length, lora,
+      verify_texts;
   std::optional<double> distil_lr, recover_lr;
 };
 
@@ -73,6 +75,8 @@ std::map<std::string, nn::OptionValue> mixer_options(const ConvertOptions& optio
   std::vector<std::string> all = options.set;
   if (!options.map.empty()) all.push_back("map=" + options.map);
   if (!options.alpha.empty()) all.push_back("alpha=" + options.alpha);
+  if (options.key_heads) all.push_back(concat("key_heads=", *options.key_heads));
+  if (options.value_heads) all.push_back(concat("value_heads=", *options.value_heads));
   for (const std::string& item : all) {
     const size_t equals = item.find('=');
     HEDGEROW_CHECK(equals != std::string::npos && equals > 0, "--set: must be NAME=VALUE; got ",
@@ -120,6 +124,11 @@ convert::ConvertConfig resolve(const CommonOptions& common, const ConvertOptions
   config.recover.fit_length = !options.length;
   take<int64_t>(options.lora, config.recover.lora_rank, 0, "--lora");
   take<int64_t>(options.verify_texts, config.verify.texts, 1, "--verify-texts");
+  const std::string& dtype = options.train_dtype;
+  HEDGEROW_CHECK(dtype == "auto" || dtype == "float32" || dtype == "bfloat16",
+                 "--train-dtype: must be auto, float32 or bfloat16; got ", dtype);
+  config.distil.bfloat16 = config.recover.bfloat16 =
+      dtype == "bfloat16" || (dtype == "auto" && nn::has_fast_bfloat16());
   take_rate(options.distil_lr, config.distil.lr, "--distil-lr");
   take_rate(options.recover_lr, config.recover.lr, "--recover-lr");
   config.seed = common.seed;
@@ -173,6 +182,10 @@ RunCommand add_convert(CLI::App& command) {
       .add_option("--alpha", options->alpha,
                   "alpha of entmax, learned or a number; the same as --set alpha=VALUE")
       ->type_name("VALUE");
+  command.add_option("--key-heads", options->key_heads,
+                     "heads of q and k with talking heads; the same as --set key_heads=N");
+  command.add_option("--value-heads", options->value_heads,
+                     "heads of v with talking heads; the same as --set value_heads=N");
   command.add_option("--set", options->set, "option of the mechanism")->type_name("NAME=VALUE");
   command.add_option("--layers", options->layers, "all, or numbers and ranges: 0,2,4-5")
       ->capture_default_str();
@@ -186,6 +199,11 @@ RunCommand add_convert(CLI::App& command) {
   command.add_option("--length", options->length, "tokens of a text in recovery, the rest is cut");
   command.add_option("--lora", options->lora,
                      "rank of low-rank updates in recovery; 0: train all weights");
+  command
+      .add_option("--train-dtype", options->train_dtype,
+                  "what linear layers multiply while training: auto (bfloat16 where this CPU is "
+                  "faster with it), float32 or bfloat16")
+      ->capture_default_str();
   command.add_option("--verify-texts", options->verify_texts, "held-out texts to verify with");
   command.add_flag("--resume", config.resume, "continue an interrupted run");
   command.add_flag("--force", config.force, "replace OUT once the new one is complete");

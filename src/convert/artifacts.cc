@@ -123,16 +123,18 @@ formats::Json make_analysis(const Verifier& verifier, const formats::Json& resul
                             const formats::Json& entropy, const formats::Json& examples) {
   formats::Json kl = {{"length", verifier.report_length()}};
   formats::Json histogram = {{"edges", cosine_edges()}};
+  bool compared = false;
   for (const auto& [stage, result] : results.items()) {
     kl[stage] = result.at("kl_by_head");
+    compared |= !kl[stage].empty();
     histogram[stage] = result.at("cosine_counts");
   }
   if (results.contains("after"))
     kl["after, its own queries and keys"] = results.at("after").at("own_kl_by_head");
   formats::Json analysis = formats::Json::object();
   if (verifier.report_length() > 0) {
-    analysis["kl"] = kl;
-    analysis["entropy"] = entropy;
+    if (compared) analysis["kl"] = kl;
+    analysis["entropy"] = compared ? entropy : formats::Json{{"model", entropy.at("model")}};
   }
   analysis["embedding"] = {{"cosine_histogram", histogram}, {"neighbour_examples", examples}};
   return analysis;
@@ -170,6 +172,10 @@ formats::Json neighbour_examples(const at::Tensor& teacher, const at::Tensor& mo
 
 formats::Json make_maps(const TextEncoder& encoder, const Corpus& corpus, models::Encoder& teacher,
                         models::Encoder& model) {
+  for (int64_t i = 0; i < model.num_layers(); ++i) {  // maps show the same heads side by side
+    if (model.attention(i).mixer().layout().heads != teacher.attention(i).mixer().layout().heads)
+      return nullptr;
+  }
   formats::Json sentences = formats::Json::array();
   const int64_t num_texts = static_cast<int64_t>(corpus.heldout.size());
   const int64_t count = std::min(kNumMapTexts, num_texts);

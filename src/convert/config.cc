@@ -79,13 +79,15 @@ std::string to_toml(const ConvertConfig& c, const std::string& data_md5) {
                 "\ncolumn = ", c.column, "\nmd5 = ", quoted(data_md5), "\n");
   out += concat("\n[distil]\nsteps = ", c.distil.steps, "\nlr = ", number(c.distil.lr),
                 "\nwarmup_steps = ", c.distil.warmup_steps, "\ntokens = ", c.distil.tokens,
-                "\nlengths = ", list(c.distil.lengths), "\n");
+                "\nlengths = ", list(c.distil.lengths),
+                "\nbfloat16 = ", c.distil.bfloat16 ? "true" : "false", "\n");
   out += concat("\n[recover]\nsteps = ", c.recover.steps, "\nlr = ", number(c.recover.lr),
                 "\nmixer_lr = ", number(c.recover.mixer_lr),
                 "\nwarmup_steps = ", c.recover.warmup_steps, "\nbatch = ", c.recover.batch,
                 "\nlength = ", c.recover.length, "\nlora_rank = ", c.recover.lora_rank,
                 "\nhidden_weight = ", number(c.recover.hidden_weight),
-                "\nmax_grad_norm = ", number(c.recover.max_grad_norm), "\n");
+                "\nmax_grad_norm = ", number(c.recover.max_grad_norm),
+                "\nbfloat16 = ", c.recover.bfloat16 ? "true" : "false", "\n");
   out +=
       concat("\n[verify]\ntexts = ", c.verify.texts, "\nkl_lengths = ", list(c.verify.kl_lengths),
              "\nkl_tokens = ", c.verify.kl_tokens, "\n");

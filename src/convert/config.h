@@ -17,6 +17,7 @@ struct DistilConfig {
   int64_t warmup_steps = 10;
   int64_t tokens = 1024;                                   // of a batch of windows
   std::vector<int64_t> lengths = {32, 64, 128, 256, 512};  // a batch's windows have one of these
+  bool bfloat16 = false;                                   // see nn/precision.h
 };
 
 // Stage 2: the whole model learns the teacher's embeddings and hidden states.
@@ -32,6 +33,7 @@ struct RecoverConfig {
   bool mixers_only = false;    // nothing but the mixers' parameters trains
   double hidden_weight = 1.0;  // of the hidden states' loss beside the embeddings'
   double max_grad_norm = 1.0;
+  bool bfloat16 = false;  // see nn/precision.h
 };
 
 // What is measured on held-out text.

@@ -13,6 +13,7 @@
 #include "convert/artifacts.h"
 #include "convert/corpus.h"
 #include "convert/distil.h"
+#include "convert/fewer_heads.h"
 #include "convert/out_folder.h"
 #include "convert/recover.h"
 #include "convert/verify.h"
@@ -153,8 +154,10 @@ void Conversion::claim_folder() {
 void Conversion::swap_mixers() {
   for (int64_t layer : layers_) {
     nn::Attention& attention = model_.encoder->attention(layer);
-    attention.set_mixer(nn::make_mixer(config_.kind, attention.shape().layout, config_.options));
+    attention.set_mixer_and_projections(
+        nn::make_mixer(config_.kind, attention.shape().layout, config_.options));
   }
+  start_fewer_heads(*teacher_.encoder, *model_.encoder, layers_, corpus_);
 }
 
 void Conversion::measure(const char* stage, const char* label) {
@@ -272,7 +275,8 @@ formats::Json Conversion::write(const std::function<void(const std::string&)>& b
                    head_tables(*verifier_, *model_.encoder));
   models::save_model(model_, config_.model, out_.path());
   write_file_atomically(out_.file("analysis.json"), formats::dump_json(analysis) + "\n");
-  write_file_atomically(out_.file("maps.json"), formats::dump_json(maps) + "\n");
+  if (!maps.is_null())
+    write_file_atomically(out_.file("maps.json"), formats::dump_json(maps) + "\n");
   write_file_atomically(out_.file("summary.json"), formats::dump_json(summary, 2) + "\n");
   if (before_rename) before_rename(out_.path());
   check_interrupt();

@@ -11,6 +11,7 @@
 #include "analysis/query_blocks.h"
 #include "base/counter_rng.h"
 #include "hedgerow/error.h"
+#include "nn/precision.h"
 
 namespace hedgerow::convert {
 namespace {
@@ -97,6 +98,7 @@ class DistilObjective : public train::Objective {
           divergence += kl / static_cast<double>(layers_.size());
         });
     const at::NoGradGuard no_grad;
+    const nn::LinearInBfloat16 narrow(record && config_.bfloat16);
     teacher_.forward(input);
     return {cross_entropy, {{"kl", divergence}}, input.input_ids.numel()};
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "hedgerow/error.h"
+#include "nn/precision.h"
 
 namespace hedgerow::convert {
 namespace {
@@ -55,6 +56,7 @@ class RecoverObjective : public train::Objective {
     const int64_t per_epoch = order_.batches_per_epoch();
     const data::BatchPosition position{index / per_epoch, index % per_epoch};
     if (!(order_.position() == position)) order_.seek(position);
+    const nn::LinearInBfloat16 narrow(config_.bfloat16);
     const Losses losses = losses_of(corpus_.train, order_.next());
     losses.total.backward();
     return losses.result();

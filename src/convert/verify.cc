@@ -61,19 +61,36 @@ const at::Tensor& Verifier::teacher_embeddings() {
   return teacher_embeddings_;
 }
 
+namespace {
+
+// Whether f holds for the heads of every layer of both.
+template <class F>
+bool all_layers(models::Encoder& a, models::Encoder& b, F f) {
+  for (int64_t i = 0; i < a.num_layers(); ++i) {
+    if (!f(a.attention(i).mixer().layout(), b.attention(i).mixer().layout())) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 Measures Verifier::measure(models::LoadedModel& model, const std::string& label) {
   Measures out;
   teacher_embeddings();
   model_embeddings_ = embed(model, label);
   out.embedding = analysis::embedding_fidelity(teacher_embeddings_, model_embeddings_);
   out.own_kl = std::nan("");
+  models::Encoder &theirs = *teacher_.encoder, &ours = *model.encoder;
+  using Layout = const nn::HeadLayout&;
+  if (!all_layers(theirs, ours, [](Layout a, Layout b) { return a.heads == b.heads; })) return out;
+  const bool same = all_layers(theirs, ours, [](Layout a, Layout b) { return a == b; });
   for (const auto& [length, inputs] : windows_) {
-    const analysis::HeadTable table =
-        analysis::kl_on_teacher_heads(*teacher_.encoder, *model.encoder, inputs);
+    const analysis::HeadTable table = same ? analysis::kl_on_teacher_heads(theirs, ours, inputs)
+                                           : analysis::kl_of_models(theirs, ours, inputs);
     out.kl[length] = analysis::mean_over_layers(table);
     if (length != report_length()) continue;
     out.kl_by_head = table;
-    out.own_kl_by_head = analysis::kl_of_models(*teacher_.encoder, *model.encoder, inputs);
+    out.own_kl_by_head = same ? analysis::kl_of_models(theirs, ours, inputs) : table;
     out.own_kl = analysis::mean_over_layers(out.own_kl_by_head);
   }
   return out;

@@ -15,7 +15,8 @@ namespace hedgerow::convert {
 struct Measures {
   analysis::EmbeddingFidelity embedding;
   // KL(teacher || model) in nats by length in tokens, mean over layers: what the model's mixers
-  // make of the teacher's own queries and keys.
+  // make of the teacher's own queries and keys, or of the model's where it projects fewer heads.
+  // None of models whose normalised heads are not as many.
   std::map<int64_t, double> kl;
   // At the report's length, per layer and head: on the teacher's heads, and with the model's own.
   analysis::HeadTable kl_by_head, own_kl_by_head;

@@ -32,8 +32,8 @@ Activation activation(const std::string& name) {
 }
 
 EncoderLayer::EncoderLayer(const EncoderConfig& c) : activation_(models::activation(c.activation)) {
-  const nn::HeadLayout layout =
-      nn::HeadLayout::multi_head(c.num_heads, c.hidden_size / c.num_heads);
+  nn::HeadLayout layout = nn::HeadLayout::multi_head(c.num_heads, c.hidden_size / c.num_heads);
+  layout.model_dim = c.hidden_size;
   const nn::AttentionShape shape{c.hidden_size, c.hidden_size, layout, /*bias=*/true};
   attention_ = register_module(
       "attention", std::make_shared<nn::Attention>(shape, nn::make_mixer("softmax", layout)));

@@ -47,7 +47,7 @@ void swap_mixers(const formats::Config& config, Encoder& encoder) {
   auto mixers = read_mixers(config.child(kHedgerowKey), encoder.num_layers(),
                             encoder.attention(0).shape().layout);
   for (int64_t i = 0; i < encoder.num_layers(); ++i) {
-    encoder.attention(i).set_mixer(mixers[static_cast<size_t>(i)]);
+    encoder.attention(i).set_mixer_and_projections(mixers[static_cast<size_t>(i)]);
   }
 }
 

@@ -284,7 +284,7 @@ TEST_F(Models, PositionsShiftWithTheirIds) {
 }
 
 TEST_F(Models, PaddingIsNeverRead) {
-  for (const char* kind : {"softmax", "hedgehog"}) {
+  for (const char* kind : {"softmax", "hedgehog", "entmax", "talking-heads"}) {
     const LoadedModel model = make_source();
     const auto layout = model.encoder->attention(0).shape().layout;
     for (int64_t i = 0; i < 3; ++i)
@@ -296,6 +296,41 @@ TEST_F(Models, PaddingIsNeverRead) {
     const at::Tensor after = model.encoder->forward(input).last_hidden_state[1].narrow(0, 0, 5);
     EXPECT_TRUE(at::equal(before, after)) << kind;
   }
+}
+
+TEST_F(Models, TalkingHeadsStartAsTheModelThatTheyAreIn) {
+  const LoadedModel model = make_source();
+  const EncoderInput input = some_input();
+  model.encoder->to(at::kDouble);
+  const at::Tensor before = model.encoder->forward(input).last_hidden_state;
+  const auto layout = model.encoder->attention(0).shape().layout;
+  for (int64_t i = 0; i < 3; ++i) {
+    model.encoder->attention(i).set_mixer(
+        nn::make_mixer("talking-heads", layout, {{"dynamic", std::string("all")}}));
+  }
+  model.encoder->to(at::kDouble);
+  const at::Tensor after = model.encoder->forward(input).last_hidden_state;
+  EXPECT_LE((after - before).abs().max().item<double>(), 1e-12);
+}
+
+// Heads that the mixer does not have are not projected, saved or asked for.
+TEST_F(Models, FewerHeadsAreSavedAndLoaded) {
+  const LoadedModel model = make_source();
+  const EncoderInput input = some_input();
+  const auto layout = model.encoder->attention(0).shape().layout;
+  const std::map<std::string, nn::OptionValue> options = {{"key_heads", int64_t{1}},
+                                                          {"value_heads", int64_t{1}}};
+  nn::Attention& attention = model.encoder->attention(1);
+  attention.set_mixer_and_projections(nn::make_mixer("talking-heads", layout, options));
+  EXPECT_EQ(attention.query().weight.size(0), layout.head_dim);
+  EXPECT_EQ(attention.output().weight.size(1), layout.head_dim);
+  const at::NoGradGuard no_grad;
+  for (at::Tensor& p : attention.parameters()) p.normal_(0, 0.2);
+  const at::Tensor before = model.encoder->forward(input).last_hidden_state;
+  fs::create_directories(folder("out"));
+  save_model(model, folder("source"), folder("out"));
+  const LoadedModel again = load_model(folder("out"));
+  EXPECT_TRUE(at::equal(again.encoder->forward(input).last_hidden_state, before));
 }
 
 TEST_F(Models, GradientsReachEveryParameterOfTheBody) {

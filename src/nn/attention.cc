@@ -56,14 +56,30 @@ class HeadProjector : public Projector {
 }  // namespace
 
 Attention::Attention(const AttentionShape& shape, std::shared_ptr<Mixer> mixer) : shape_(shape) {
-  const HeadLayout& heads = shape.layout;
-  const auto linear = [&](const char* name, int64_t in, int64_t out) {
-    return register_module(name, std::make_shared<Linear>(in, out, shape.bias));
+  make_projections();
+  set_mixer(std::move(mixer));
+}
+
+// Those that are not there in the right size.
+void Attention::make_projections() {
+  const HeadLayout& heads = shape_.layout;
+  const auto make = [&](std::shared_ptr<Linear>& linear, const char* name, int64_t in,
+                        int64_t out) {
+    if (linear && linear->weight.size(0) == out && linear->weight.size(1) == in) return;
+    if (linear) unregister_module(name);
+    linear = register_module(name, std::make_shared<Linear>(in, out, shape_.bias));
   };
-  query_ = linear("query", shape.model_dim, heads.key_heads * heads.head_dim);
-  key_ = linear("key", shape.memory_dim, heads.kv_heads * heads.head_dim);
-  value_ = linear("value", shape.memory_dim, heads.value_kv_heads() * heads.value_dim);
-  output_ = linear("output", heads.value_heads * heads.value_dim, shape.model_dim);
+  make(query_, "query", shape_.model_dim, heads.key_heads * heads.head_dim);
+  make(key_, "key", shape_.memory_dim, heads.kv_heads * heads.head_dim);
+  make(value_, "value", shape_.memory_dim, heads.value_kv_heads() * heads.value_dim);
+  make(output_, "output", heads.value_heads * heads.value_dim, shape_.model_dim);
+}
+
+void Attention::set_mixer_and_projections(std::shared_ptr<Mixer> mixer) {
+  const int64_t model_dim = shape_.layout.model_dim;
+  shape_.layout = mixer->layout();
+  shape_.layout.model_dim = model_dim;
+  make_projections();
   set_mixer(std::move(mixer));
 }
 
@@ -82,7 +98,7 @@ void Attention::set_mixer(std::shared_ptr<Mixer> mixer) {
 
 at::Tensor Attention::forward(const at::Tensor& x, const at::Tensor& m, const AttentionMask& mask) {
   const HeadProjector project(*this, x, m);
-  if (observer_) observer_({project.queries(), project.keys({}), project.values({}), mask});
+  if (observer_) observer_({project.queries(), project.keys({}), project.values({}), mask, x, m});
   const at::Tensor mixed = mixer_->mix({x, m, project, mask});  // [B,Hv,T,Dv]
   return output_->forward(mixed.transpose(1, 2).flatten(2));
 }

@@ -23,6 +23,7 @@ struct AttentionShape {
 struct AttentionTrace {
   at::Tensor q, k, v;  // [B,Hk,T,D], [B,Hkv,S,D], [B,Hkv,S,Dv]
   AttentionMask mask;
+  at::Tensor x, m;  // the tokens [B,T,d_model], [B,S,d_model]
 };
 
 class Attention : public torch::nn::Module {
@@ -37,6 +38,9 @@ class Attention : public torch::nn::Module {
   // Replaces the mechanism; the projections stay. Throws Error when its heads are not ours. Its
   // parameters are named "hedgerow.<name>" under this module, as in checkpoints.
   void set_mixer(std::shared_ptr<Mixer> mixer);
+  // The same for a mechanism with other heads: projections of other sizes are made anew, zeros
+  // until they are loaded or set.
+  void set_mixer_and_projections(std::shared_ptr<Mixer> mixer);
 
   // Called in forward() with the projected heads; empty = none.
   void set_observer(std::function<void(const AttentionTrace&)> observer) {
@@ -50,6 +54,8 @@ class Attention : public torch::nn::Module {
   Linear& output() { return *output_; }
 
  private:
+  void make_projections();
+
   AttentionShape shape_;
   std::shared_ptr<Linear> query_, key_, value_, output_;
   std::shared_ptr<Mixer> mixer_;

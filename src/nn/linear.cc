@@ -3,8 +3,20 @@
 #include <cmath>
 
 #include "hedgerow/error.h"
+#include "nn/precision.h"
 
 namespace hedgerow::nn {
+
+namespace {
+
+at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  if (!LinearInBfloat16::enabled() || x.scalar_type() != at::kFloat)
+    return at::linear(x, weight, bias);
+  const at::Tensor y = at::linear(x.to(at::kBFloat16), weight.to(at::kBFloat16)).to(at::kFloat);
+  return bias.defined() ? y + bias : y;
+}
+
+}  // namespace
 
 Linear::Linear(int64_t in, int64_t out, bool with_bias) {
   weight = register_parameter("weight", at::zeros({out, in}));
@@ -12,7 +24,7 @@ Linear::Linear(int64_t in, int64_t out, bool with_bias) {
 }
 
 at::Tensor Linear::forward(const at::Tensor& x) {
-  at::Tensor y = at::linear(x, weight, bias);
+  const at::Tensor y = multiply(x, weight, bias);
   if (!has_lora()) return y;
   const at::Tensor update = at::linear(at::linear(x, lora_a_), lora_b_);
   return y + lora_scale_ * update;

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "hedgerow/error.h"
+
 namespace hedgerow::nn {
 
 HeadLayout HeadLayout::multi_head(int64_t heads, int64_t head_dim, int64_t kv_heads) {
@@ -10,6 +12,15 @@ HeadLayout HeadLayout::multi_head(int64_t heads, int64_t head_dim, int64_t kv_he
   layout.kv_heads = kv_heads == 0 ? heads : kv_heads;
   layout.head_dim = layout.value_dim = head_dim;
   return layout;
+}
+
+bool HeadLayout::operator==(const HeadLayout& o) const {
+  return key_heads == o.key_heads && kv_heads == o.kv_heads && heads == o.heads &&
+         value_heads == o.value_heads && head_dim == o.head_dim && value_dim == o.value_dim;
+}
+
+HeadChoice Mixer::start_from(const HeadGrams&) {
+  throw Error(concat("mixer: ", kind(), " keeps all heads of a layer"));
 }
 
 at::Tensor FixedProjector::keys(const std::optional<at::Tensor>& positions) const {

@@ -17,6 +17,8 @@
 #include <variant>
 #include <vector>
 
+#include "nn/head_choice.h"
+
 namespace hedgerow::nn {
 
 // Heads of the projections around a mixer. Mechanisms that mix heads may use counts that differ;
@@ -28,12 +30,13 @@ struct HeadLayout {
   int64_t value_heads = 0;  // Hv: heads of the output
   int64_t head_dim = 0;     // D
   int64_t value_dim = 0;    // Dv
+  int64_t model_dim = 0;    // of tokens, for mechanisms that project them; 0: not known
 
   // Multi-head attention, grouped where kv_heads < heads; Dv = D.
   static HeadLayout multi_head(int64_t heads, int64_t head_dim, int64_t kv_heads = 0);
   // Heads of v in memory: value heads are grouped as key heads are.
   int64_t value_kv_heads() const { return value_heads * kv_heads / key_heads; }
-  bool operator==(const HeadLayout&) const = default;
+  bool operator==(const HeadLayout& other) const;  // of heads and widths, not of tokens
 };
 
 // One typed option of a mechanism, as given on the command line, in recipes and in config.json.
@@ -121,8 +124,8 @@ class Mixer : public torch::nn::Module {
   // [B,Hv,T,Dv], differentiable in everything the projector gives and in the mixer's parameters.
   virtual at::Tensor mix(const MixInput& input) = 0;
 
-  // The full weights [B,H,T,S] that mix() applies, differentiable; for small T, analysis and
-  // distillation.
+  // The full normalised weights [B,H,T,S] of mix(), before a mechanism mixes heads again;
+  // differentiable; for small T, analysis and distillation.
   virtual at::Tensor weights(const MixInput& input) = 0;
 
   // log(weights), finite at every key that the query sees; what distillation minimises a
@@ -130,6 +133,13 @@ class Mixer : public torch::nn::Module {
   // a floor before it normalises (and says which), so that the loss is finite and the rows still
   // sum to 1.
   virtual at::Tensor log_weights(const MixInput& input) = 0;
+
+  // Of a mechanism with fewer heads than the layer it takes the place of: sets its parameters so
+  // that the layer changes as little as it can, and says which heads the projections keep.
+  virtual HeadChoice start_from(const HeadGrams& grams);
+
+  // How the mechanism mixes heads, by name ("logits_proj" -> [Hk,H]): reports draw them.
+  virtual std::vector<std::pair<std::string, at::Tensor>> head_matrices() const { return {}; }
 
   // What the mechanism has learned or fixed for each head, by name ("alpha" -> [H]): analysis and
   // reports show them under these names.

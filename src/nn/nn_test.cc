@@ -9,6 +9,7 @@
 #include "nn/embedding.h"
 #include "nn/layer_norm.h"
 #include "nn/linear.h"
+#include "nn/precision.h"
 
 namespace hedgerow::nn {
 namespace {
@@ -102,6 +103,31 @@ TEST(Linear, LowRankUpdateStartsAtNothingAndMerges) {
   EXPECT_TRUE(linear.weight.requires_grad());
   EXPECT_TRUE(at::allclose(linear.forward(x), updated, 1e-5, 1e-5));
   EXPECT_NE(error_of([&] { linear.add_lora(0, 1.0); }).find("rank"), std::string::npos);
+}
+
+TEST(Linear, MultipliesInBfloat16OnRequest) {
+  at::manual_seed(2);
+  Linear linear(64, 48, true);
+  randomise(linear);
+  const at::Tensor x = at::randn({5, 64}).requires_grad_(true);
+  const at::Tensor exact = linear.forward(x).detach();
+  at::Tensor y;
+  {
+    const LinearInBfloat16 narrow;
+    const LinearInBfloat16 inner(false);  // does not end what the outer one began
+    y = linear.forward(x);
+  }
+  EXPECT_FALSE(LinearInBfloat16::enabled());
+  EXPECT_EQ(y.scalar_type(), at::kFloat);
+  EXPECT_FALSE(at::equal(y, exact));
+  // rounding of 64 products of two rounded factors and of their sum
+  const double size = exact.abs().max().item<double>();
+  EXPECT_LT((y - exact).abs().max().item<double>(), 0x1p-8 * 4 * size);
+  y.sum().backward();
+  EXPECT_EQ(x.grad().scalar_type(), at::kFloat);
+  EXPECT_EQ(linear.weight.grad().scalar_type(), at::kFloat);
+  const at::Tensor want = linear.weight.detach().sum(0).expand({5, 64});
+  EXPECT_TRUE(at::allclose(x.grad(), want, 0x1p-6, 0x1p-6 * want.abs().max().item<double>()));
 }
 
 // Attention by its formula, from the layer's own weights.

@@ -4,6 +4,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/talking_heads/talking_heads_backward.cc"
+#include "hwy/cache_control.h"
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 #include "kernels/talking_heads/gradients-inl.h"
@@ -165,12 +166,22 @@ class TileBackward {
     dproj.finish();
   }
 
+  // Keys, and gradients of keys and values, are streamed from afar: head h + 1 of
+  // [head][kHeadsPanel][stride] is on its way while head h is worked on.
+  static void prefetch_head(const float* heads, int64_t h, int64_t count, int64_t stride) {
+    if (h + 1 >= count) return;
+    const float* next = heads + (h + 1) * kHeadsPanel * stride;
+    for (int64_t i = 0; i < kHeadsPanel * stride; i += 16) hwy::Prefetch(next + i);
+  }
+
   // dV += U^T dO over the panel.
   void add_value_gradients(const Panel& panel, const float* mixed) {
     const int64_t stride = packed_.value_stride;
     for (int64_t c = 0; c < p_.value_heads; c++) {
       const int64_t g = c / (p_.value_heads / p_.value_kv_heads);
-      float* dv = sums_.dv.data() + (panel.index * p_.value_kv_heads + g) * kHeadsPanel * stride;
+      float* heads = sums_.dv.data() + panel.index * p_.value_kv_heads * kHeadsPanel * stride;
+      prefetch_head(heads, g, p_.value_kv_heads, stride);
+      float* dv = heads + g * kHeadsPanel * stride;
       gemm(panel.n, stride / lanes_, tile_.rows, mixed + c * stride_, 1, kHeadsPanel,
            grad_out_row(c, 0), stride, dv, stride, true);
     }
@@ -255,15 +266,18 @@ class TileBackward {
   // dQ += dJ K, dK += dJ^T Q over the panel.
   void add_score_gradients(const Panel& panel, const float* dscores) {
     const int64_t stride = packed_.key_stride, heads = p_.key_kv_heads;
+    const int64_t size = kHeadsPanel * stride;
+    const float* keys = packed_.key_rows.data() + panel_at(panel) * heads * size;
+    float* dk = sums_.dk.data() + panel.index * heads * size;
     for (int64_t a = 0; a < p_.key_heads; a++) {
       const int64_t g = a / (p_.key_heads / heads);
       const float* ds = dscores + a * stride_;
-      const float* keys =
-          packed_.key_rows.data() + (panel_at(panel) * heads + g) * kHeadsPanel * stride;
-      gemm(tile_.rows, stride / lanes_, panel.n, ds, kHeadsPanel, 1, keys, stride,
+      prefetch_head(keys, g, heads, stride);
+      prefetch_head(dk, g, heads, stride);
+      gemm(tile_.rows, stride / lanes_, panel.n, ds, kHeadsPanel, 1, keys + g * size, stride,
            dq_ + a * rows_.tile_rows() * stride, stride, true);
       gemm(panel.n, stride / lanes_, tile_.rows, ds, 1, kHeadsPanel, rows_.q(a), stride,
-           sums_.dk.data() + (panel.index * heads + g) * kHeadsPanel * stride, stride, true);
+           dk + g * size, stride, true);
     }
   }
 

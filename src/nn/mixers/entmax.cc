@@ -2,51 +2,22 @@
 
 #include <ATen/ATen.h>
 
-#include <charconv>
-#include <cmath>
-
 #include "hedgerow/error.h"
 #include "hedgerow/ops.h"
+#include "nn/mixers/head_alpha.h"
 #include "nn/mixers/masked_rows.h"
 
 namespace hedgerow::nn {
 namespace {
 
 const std::vector<OptionSpec>& option_specs() {
-  static const std::vector<OptionSpec> specs = {
-      {"alpha",
-       std::string("learned"),
-       "learned (1 + sigmoid of a parameter), or a number, at least 1: 1.5, 2",
-       {}},
-      {"share", std::string("head"), "what has an alpha of its own", {"head", "layer"}},
-      {"start",
-       std::string("1.02"),
-       "where a learned alpha starts: a number in (1, 2), or spread over it",
-       {}},
-      {"length_scale", false, "scores times delta + beta (log n)^gamma of n visible keys", {}},
-  };
+  static const std::vector<OptionSpec> specs = [] {
+    std::vector<OptionSpec> all = alpha_option_specs("learned");
+    all.push_back(
+        {"length_scale", false, "scores times delta + beta (log n)^gamma of n visible keys", {}});
+    return all;
+  }();
   return specs;
-}
-
-std::optional<double> number_of(const std::string& text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-// [count]: what 1 + sigmoid() makes the start values of.
-at::Tensor start_values(const std::string& start, int64_t count) {
-  at::Tensor alpha;
-  if (start == "spread") {
-    alpha = at::arange(1, count + 1, at::kDouble) / static_cast<double>(count + 1) + 1;
-  } else {
-    const std::optional<double> value = number_of(start);
-    HEDGEROW_CHECK(value && *value > 1 && *value < 2,
-                   "entmax: start must be a number in (1, 2) or spread; got \"", start, "\"");
-    alpha = at::full({count}, *value, at::kDouble);
-  }
-  return at::logit(alpha - 1).to(at::kFloat);
 }
 
 class EntmaxMixer : public Mixer {
@@ -62,46 +33,29 @@ class EntmaxMixer : public Mixer {
   std::vector<std::pair<std::string, at::Tensor>> head_values() const override;
 
  private:
-  at::Tensor alpha(const at::TensorOptions& options) const;  // 0-dim or [H]
+  at::Tensor alpha(const at::TensorOptions& options) const {  // 0-dim or [H]
+    return alpha_.value(alpha_raw_, options);
+  }
   at::Tensor queries(const MixInput& in) const;
 
   HeadLayout layout_;
   Options options_;
-  double fixed_alpha_ = 0;
+  HeadAlpha alpha_;
   at::Tensor alpha_raw_, delta_, beta_, gamma_;
 };
 
 EntmaxMixer::EntmaxMixer(const HeadLayout& layout, const Options& options)
-    : layout_(layout), options_(options) {
+    : layout_(layout), options_(options), alpha_("entmax", options, layout.heads) {
   HEDGEROW_CHECK(layout.key_heads == layout.heads && layout.heads == layout.value_heads,
                  "entmax: one head count for q, weights and output; got ", layout.key_heads, "/",
                  layout.heads, "/", layout.value_heads);
   const int64_t count = options.get_string("share") == "layer" ? 1 : layout.heads;
-  const std::string& alpha = options.get_string("alpha");
-  const at::Tensor start = start_values(options.get_string("start"), count);
-  if (alpha == "learned") {
-    alpha_raw_ = register_parameter("alpha_raw", start);
-  } else {
-    const std::optional<double> value = number_of(alpha);
-    HEDGEROW_CHECK(value && std::isfinite(*value) && *value >= 1,
-                   "entmax: alpha must be learned or a number, at least 1; got \"", alpha, "\"");
-    fixed_alpha_ = *value;
-  }
+  if (alpha_.start().defined()) alpha_raw_ = register_parameter("alpha_raw", alpha_.start());
   if (options.get_bool("length_scale")) {
     delta_ = register_parameter("scale_delta", at::ones({count}));
     beta_ = register_parameter("scale_beta", at::zeros({count}));
     gamma_ = register_parameter("scale_gamma", at::ones({count}));
   }
-}
-
-at::Tensor EntmaxMixer::alpha(const at::TensorOptions& options) const {
-  if (!alpha_raw_.defined())
-    return at::full({}, fixed_alpha_, options.dtype(at::kDouble).requires_grad(false));
-  // in narrower types alpha - 1 would lose its digits near 1
-  const at::Tensor raw =
-      alpha_raw_.scalar_type() == at::kDouble ? alpha_raw_ : alpha_raw_.to(at::kFloat);
-  const at::Tensor alpha = raw.sigmoid() + 1;
-  return options_.get_string("share") == "layer" ? alpha.squeeze(0) : alpha;
 }
 
 // Scaling a query scales its scores.

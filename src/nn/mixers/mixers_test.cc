@@ -22,6 +22,8 @@ struct Case {
   std::string name() const {
     std::string text = kind;
     for (const auto& [key, value] : options) text += "_" + key + "_" + to_string(value);
+    for (char& c : text)
+      if (c == '-' || c == '.') c = '_';
     return text;
   }
 };
@@ -38,6 +40,9 @@ std::vector<Case> cases() {
   all.push_back({"entmax", {{"start", std::string("spread")}}});
   all.push_back({"entmax", {{"share", std::string("layer")}, {"length_scale", true}}});
   all.push_back({"entmax", {{"alpha", std::string("2")}}});
+  all.push_back({"talking-heads", {}});
+  all.push_back({"talking-heads", {{"alpha", std::string("1.5")}, {"logits", false}}});
+  all.push_back({"talking-heads", {{"alpha", std::string("learned")}, {"weights", false}}});
   return all;
 }
 
@@ -77,7 +82,8 @@ std::string map_of(const Case& c) {
 
 // Maps whose weights may be exactly zero.
 bool has_floor(const Case& c) {
-  return c.kind == "entmax" || map_of(c) == "relu" || map_of(c) == "cosformer";
+  return c.kind == "entmax" || c.kind == "talking-heads" || map_of(c) == "relu" ||
+         map_of(c) == "cosformer";
 }
 
 class EveryMixer : public ::testing::TestWithParam<Case> {};
@@ -92,7 +98,11 @@ TEST_P(EveryMixer, WeightsTimesValuesIsTheMixture) {
       const MixInput in{{}, {}, project, some_mask(which, 9)};
       const at::Tensor weights = mixer->weights(in);  // [2,4,6,9]
       const at::Tensor v = h.v.repeat_interleave(4 / kv_heads, 1);
-      EXPECT_TRUE(at::allclose(mixer->mix(in), at::matmul(weights, v), 1e-9, 1e-9)) << which;
+      at::Tensor mixed = weights;
+      for (const auto& [name, matrix] : mixer->head_matrices()) {
+        if (name == "weights_proj") mixed = at::einsum("bhts,hc->bcts", {weights, matrix});
+      }
+      EXPECT_TRUE(at::allclose(mixer->mix(in), at::matmul(mixed, v), 1e-9, 1e-9)) << which;
       const at::Tensor sums = weights.sum(-1);  // 0 where relu's features have nothing in common
       EXPECT_TRUE(at::allclose(sums, sums.ne(0).to(at::kDouble), 1e-9, 1e-9)) << which;
       if (!has_floor(GetParam())) {
@@ -365,12 +375,100 @@ TEST(Hedgehog, CosformerRefusesMorePositionsThanItSpans) {
   EXPECT_THROW(mixer->mix({{}, {}, FixedProjector(longer.q, longer.k, longer.v), {}}), Error);
 }
 
+// Options that are refused, with a word of the message.
+TEST(TalkingHeads, RefusesWhatCannotBe) {
+  const auto error = [&](std::map<std::string, OptionValue> options, int64_t kv_heads = 4) {
+    try {
+      make_mixer("talking-heads", HeadLayout::multi_head(4, 5, kv_heads), options);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string();
+  };
+  EXPECT_NE(error({{"key_heads", int64_t{5}}}).find("[1, 4]"), std::string::npos);
+  EXPECT_NE(error({{"key_heads", int64_t{-1}}}).find("-1"), std::string::npos);
+  EXPECT_NE(error({{"key_heads", int64_t{2}}, {"logits", false}}).find("projection"),
+            std::string::npos);
+  EXPECT_NE(error({{"value_heads", int64_t{2}}, {"weights", false}}).find("projection"),
+            std::string::npos);
+  EXPECT_NE(error({{"heads", int64_t{2}}}, 2).find("grouped"), std::string::npos);
+  EXPECT_NE(error({{"dynamic", std::string("y_logits")}}).find("y_logits"), std::string::npos);
+  EXPECT_NE(error({{"dynamic", std::string("all")}}).find("width"), std::string::npos);
+  EXPECT_NE(error({{"alpha", std::string("0.5")}}).find("0.5"), std::string::npos);
+}
+
+TEST(TalkingHeads, DynamicTermsFollowTheirTokens) {
+  at::manual_seed(8);
+  HeadLayout layout = HeadLayout::multi_head(4, 5);
+  layout.model_dim = 6;
+  const auto mixer = make_mixer("talking-heads", layout,
+                                {{"dynamic", std::string("all")}, {"init", std::string("random")}});
+  mixer->to(at::kDouble);
+  ASSERT_EQ(mixer->parameters().size(), 6u);
+  const Heads h = random_heads(4, 3, 7);
+  const at::Tensor x = at::randn({2, 3, 6}, at::kDouble), m = at::randn({2, 7, 6}, at::kDouble);
+  const FixedProjector project(h.q, h.k, h.v);
+  const auto p = mixer->named_parameters();
+  const at::Tensor scores = at::matmul(h.q, h.k.transpose(-1, -2)) / std::sqrt(5.0);
+  const auto mix = [&](const at::Tensor& from, const char* proj, const char* of_x,
+                       const char* of_m) {
+    const at::Tensor pairs = p[proj] + at::einsum("btd,dio->btio", {x, p[of_x]}).unsqueeze(2) +
+                             at::einsum("bsd,dio->bsio", {m, p[of_m]}).unsqueeze(1);
+    return at::einsum("bits,btsio->bots", {from, pairs});
+  };
+  const at::Tensor weights = mix(scores, "logits_proj", "x_logits", "m_logits").softmax(-1);
+  const at::Tensor want = at::matmul(mix(weights, "weights_proj", "x_weights", "m_weights"), h.v);
+  EXPECT_TRUE(at::allclose(mixer->mix({x, m, project, {}}), want, 1e-9, 1e-9));
+  EXPECT_TRUE(at::allclose(mixer->weights({x, m, project, {}}), weights, 1e-9, 1e-9));
+}
+
+// Key head 1 is twice key head 0 and value head 3 the same as value head 2: a layer without them is
+// the same layer.
+TEST(TalkingHeads, FewerHeadsStandInForTheirMultiples) {
+  at::manual_seed(9);
+  const Heads h = random_heads(4, 30, 30);
+  h.q.select(1, 1).copy_(2 * h.q.select(1, 0));
+  h.k.select(1, 1).copy_(h.k.select(1, 0));
+  h.v.select(1, 3).copy_(h.v.select(1, 2));
+  const auto full = make_mixer("softmax", HeadLayout::multi_head(4, 5));
+  const FixedProjector project(h.q, h.k, h.v);
+  const at::Tensor want = full->mix({{}, {}, project, {}});
+  const at::Tensor j = at::matmul(h.q, h.k.transpose(-1, -2)).transpose(0, 1).flatten(1, 2);
+  const at::Tensor rows = (j - j.mean(-1, true)).flatten(1);
+  const at::Tensor outs =
+      at::matmul(full->weights({{}, {}, project, {}}).unsqueeze(2), h.v.unsqueeze(1))
+          .permute({1, 2, 0, 3, 4})
+          .flatten(2);  // [h,a,N]
+  HeadGrams grams;
+  grams.logits = at::matmul(rows, rows.t()).expand({4, 4, 4}).contiguous();
+  grams.outputs = at::matmul(outs, outs.transpose(1, 2));
+  grams.contributions = at::eye(4, at::kDouble);
+  const auto mixer = make_mixer("talking-heads", HeadLayout::multi_head(4, 5),
+                                {{"key_heads", int64_t{3}}, {"value_heads", int64_t{3}}});
+  mixer->to(at::kDouble);
+  const HeadChoice kept = mixer->start_from(grams);
+  ASSERT_EQ(kept.key_heads.size(), 3u);
+  ASSERT_EQ(kept.value_heads.size(), 3u);
+  const at::Tensor keys = at::tensor(kept.key_heads), values = at::tensor(kept.value_heads);
+  const FixedProjector fewer(h.q.index_select(1, keys), h.k.index_select(1, keys),
+                             h.v.index_select(1, values));
+  const at::Tensor got = mixer->mix({{}, {}, fewer, {}});  // [2,3,30,5]
+  // W of the value heads that stand for two is the sum of both
+  for (size_t i = 0; i < kept.value_heads.size(); ++i) {
+    const int64_t c = kept.value_heads[i];
+    const at::Tensor whole = c < 2 ? want.select(1, c) : want.select(1, 2) + want.select(1, 3);
+    EXPECT_TRUE(at::allclose(got.select(1, static_cast<int64_t>(i)), whole, 1e-4, 1e-4)) << c;
+  }
+}
+
 TEST(Registry, ListsWhatItKnows) {
   try {
     make_mixer("hedgehop", HeadLayout::multi_head(1, 1));
     FAIL();
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "mixer: unknown kind \"hedgehop\"; known: softmax, hedgehog, entmax");
+    EXPECT_STREQ(
+        e.what(),
+        "mixer: unknown kind \"hedgehop\"; known: softmax, hedgehog, entmax, talking-heads");
   }
 }
 

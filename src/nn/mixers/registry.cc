@@ -4,6 +4,7 @@
 #include "nn/mixers/entmax.h"
 #include "nn/mixers/hedgehog.h"
 #include "nn/mixers/softmax.h"
+#include "nn/mixers/talking_heads.h"
 
 namespace hedgerow::nn {
 
@@ -12,6 +13,7 @@ const std::vector<MixerType>& mixer_types() {
       softmax_mixer_type(),
       hedgehog_mixer_type(),
       entmax_mixer_type(),
+      talking_heads_mixer_type(),
   };
   return types;
 }

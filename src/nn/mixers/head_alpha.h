@@ -1,0 +1,34 @@
+// The alpha of entmax as mechanisms have it: fixed, or learned for each head or for all of a layer.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+
+#include "nn/mixer.h"
+
+namespace hedgerow::nn {
+
+// Options "alpha" (learned, or a number, at least 1), "share" (head or layer) and "start".
+std::vector<OptionSpec> alpha_option_specs(const std::string& default_alpha,
+                                           const std::string& more_choices = "");
+
+class HeadAlpha {
+ public:
+  HeadAlpha() = default;
+  // Throws Error that names the mechanism, the option and the value.
+  HeadAlpha(const std::string& kind, const Options& options, int64_t heads);
+
+  // What is to be trained: alpha = 1 + sigmoid(raw), [H], or [1] for a layer. Undefined if fixed.
+  const at::Tensor& start() const { return start_; }
+  // 0-dim or [H], differentiable in the registered parameter.
+  at::Tensor value(const at::Tensor& raw, const at::TensorOptions& options) const;
+
+ private:
+  at::Tensor start_;
+  bool by_layer_ = false;
+  double fixed_ = 0;
+};
+
+}  // namespace hedgerow::nn

@@ -148,6 +148,7 @@ AttentionBenchRow measure(const AttentionBenchConfig& config, AttentionBenchRow 
   if (config.memory) {
     row.peak_bytes = peak_bytes(contenders.front().run);
     if (sdpa) row.sdpa_peak_bytes = peak_bytes(contenders[sdpa].run);
+    if (eager) row.eager_peak_bytes = peak_bytes(contenders[eager].run);
   }
   return row;
 }

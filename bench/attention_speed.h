@@ -42,7 +42,7 @@ struct AttentionBenchRow {
   double percent_of_peak = 0;           // of the float32 multiply-add peak of the threads in use
   double error = 0;         // worst relative error against float64, checked before timing
   int64_t peak_bytes = -1;  // -1: not measured
-  int64_t sdpa_peak_bytes = -1;
+  int64_t sdpa_peak_bytes = -1, eager_peak_bytes = -1;
   std::optional<double> ratio() const {
     if (!sdpa_seconds) return std::nullopt;
     return seconds / *sdpa_seconds;

@@ -28,12 +28,11 @@ struct BenchMethod {
   // The best formulation from ATen operators, or null.
   at::Tensor (*eager)(const AttentionBenchConfig& config, const Tensors& x, bool causal) = nullptr;
 
-  // The definition: float64 weights [B,R,S] of one head for the queries q [B,R,D] over k [B,S,D],
-  // from x in float64; `hidden` [R,S] marks keys that a query does not see. Raises *largest to the
-  // largest absolute exponent, which rounding scales with.
-  at::Tensor (*row_weights)(const AttentionBenchConfig& config, const Tensors& x, int64_t head,
-                            const at::Tensor& q, const at::Tensor& k, const at::Tensor& hidden,
-                            double* largest) = nullptr;
+  // The definition: float64 weights [B,H,R,S] that multiply v, for x in float64 with R queries;
+  // `hidden` [R,S] marks keys that a query does not see. Raises *largest to the largest absolute
+  // exponent, which rounding scales with.
+  at::Tensor (*row_weights)(const AttentionBenchConfig& config, const Tensors& x,
+                            const at::Tensor& hidden, double* largest) = nullptr;
 
   // Products that the scheme executes (docs/methods/*.md), a causal triangle counted half; for
   // sparse weights those of the measured density.

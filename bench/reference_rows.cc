@@ -10,7 +10,7 @@ namespace hedgerow::bench {
 
 RowReference::RowReference(const BenchMethod& method, const AttentionBenchConfig& config,
                            const Tensors& inputs, const at::Tensor& grad_out, bool causal) {
-  const int64_t T = inputs[0].size(2), S = inputs[1].size(2), H = inputs[0].size(1);
+  const int64_t T = inputs[0].size(2), S = inputs[1].size(2);
   const int64_t R = std::clamp<int64_t>(131072 / std::max<int64_t>(T, 1), 2, 16);
   rows_ = at::linspace(0, static_cast<double>(T - 1), std::min(R, T), at::kDouble).to(at::kLong);
 
@@ -21,18 +21,12 @@ RowReference::RowReference(const BenchMethod& method, const AttentionBenchConfig
   }
   at::Tensor hidden = at::arange(S).unsqueeze(0) > rows_.unsqueeze(1) + (S - T);  // [R,S]
   if (!causal) hidden = at::zeros_like(hidden);
-  const double visible =
-      static_cast<double>(hidden.logical_not().sum().item<int64_t>() * inputs[0].size(0) * H);
-  Tensors heads;
-  double largest = 0, nonzero = 0;
-  for (int64_t h = 0; h < H; h++) {  // one head at a time: some maps need [R,S,2D]
-    const at::Tensor weights =
-        method.row_weights(config, x, h, x[0].select(1, h), x[1].select(1, h), hidden, &largest);
-    nonzero += static_cast<double>(weights.detach().ne(0).sum().item<int64_t>());
-    heads.push_back(at::matmul(weights, x[2].select(1, h)));
-  }
-  density_ = nonzero / std::max(visible, 1.0);
-  const at::Tensor out = at::stack(heads, 1);  // [B,H,R,Dv]
+  double largest = 0;
+  const at::Tensor weights = method.row_weights(config, x, hidden, &largest);
+  const double visible = static_cast<double>(hidden.logical_not().sum().item<int64_t>() *
+                                             inputs[0].size(0) * inputs[0].size(1));
+  density_ = static_cast<double>(weights.detach().ne(0).sum().item<int64_t>()) / visible;
+  const at::Tensor out = at::matmul(weights, x[2]);  // [B,H,R,Dv]
   want_ = {out.detach()};
   Tensors grads =
       torch::autograd::grad({out}, x, {grad_out.index_select(2, rows_).to(at::kDouble)});

@@ -29,6 +29,10 @@ RATIOS = {
     ("hedgehog", "causal", "forward+backward"): (0.32, 0.21, 0.14, 0.08),
     ("hedgehog", "dense", "forward"): (0.25, 0.15, 0.08, 0.04),
     ("hedgehog", "dense", "forward+backward"): (0.25, 0.14, 0.07, 0.036),
+    ("talking_heads", "dense", "forward"): (0.60, 0.60, 0.70, 0.80),
+    ("talking_heads", "causal", "forward"): (0.45, 0.45, 0.52, 0.65),
+    ("talking_heads", "dense", "forward+backward"): (0.75, 0.80, 0.90, 0.95),
+    ("talking_heads", "causal", "forward+backward"): (0.48, 0.56, 0.74, 0.85),
 }
 # (alpha, step): the same for entmax, dense. "mix": 1.2 to 1.9 over the heads, alpha's gradient included.
 ENTMAX_RATIOS = {
@@ -40,6 +44,16 @@ ENTMAX_RATIOS = {
     ("1.1", "forward+backward"): (1.5, 1.5, 1.5, 1.5),
 }
 EAGER_FACTOR = 10  # at T = 1024
+# (mask, step): time of talking heads from ATen operators (einsum) over ours.
+TALKING_HEADS_EAGER = {
+    ("dense", "forward"): 2.5,
+    ("causal", "forward"): 2.5,
+    ("dense", "forward+backward"): 1.5,
+    ("causal", "forward+backward"): 3.0,
+}
+TALKING_HEADS_SOFTMAX = (1.4, 1024)  # forward over that of our softmax, up to this length
+TALKING_HEADS_SHAPES = ((8, 64), (24, 32), (48, 16))  # heads and their width; 12 x 64 is in RATIOS
+TALKING_HEADS_ENTMAX = 1.0  # forward, at T = 1024
 PEAK_PERCENT = {"forward": (65, (1024, 2048, 4096)), "forward+backward": (68, LENGTHS)}
 WIDTHS = (32, 64, 80, 96, 128)
 WIDTH_FACTOR = 1.3
@@ -92,7 +106,9 @@ def joined(values: tuple[int, ...]) -> str:
 
 
 def against_sdpa(bench: Bench) -> None:
-    rows = bench.ops("--length", joined(LENGTHS), "--decode")
+    methods = dict.fromkeys(method for method, _, _ in RATIOS)
+    rows = bench.ops("--method", ",".join(methods), "--length", joined(LENGTHS), "--decode")
+    softmax = {(row["mask"], row["step"], row["T"]): row for row in rows["rows"] if row["method"] == "softmax"}
     for row in rows["rows"]:
         key = (row["method"], row["mask"], row["step"])
         name = f"{' '.join(key)} T={row['T']}"
@@ -101,7 +117,33 @@ def against_sdpa(bench: Bench) -> None:
             percent, lengths = PEAK_PERCENT[row["step"]]
             if row["T"] in lengths:
                 bench.line(f"{name}: % of FMA peak", row["percent_of_peak"], percent, at_most=False)
+        if row["method"] == "talking_heads":
+            against_softmax_and_eager(bench, name, row, softmax[row["mask"], row["step"], row["T"]])
     bench.line("one token, 12 heads, kernel: us", rows["decode"]["kernel_us"], DECODE_US)
+
+
+def against_softmax_and_eager(bench: Bench, name: str, row: dict, softmax: dict) -> None:
+    """Talking heads beside our softmax (by their ratios to SDPA: clocks drift between rows) and einsum."""
+    wanted, longest = TALKING_HEADS_SOFTMAX
+    if row["step"] == "forward" and row["T"] <= longest:
+        bench.line(f"{name}: time / our softmax", row["ratio"] / softmax["ratio"], wanted)
+    if "eager_ms" in row:
+        bench.line(f"{name}: time of ATen operators / ours", row["eager_ms"] / row["ms"],
+                   TALKING_HEADS_EAGER[row["mask"], row["step"]], at_most=False)
+
+
+def talking_heads(bench: Bench) -> None:
+    """Other head counts, for the record; entmax as the normaliser; memory of long texts."""
+    for heads, width in TALKING_HEADS_SHAPES:
+        bench.ops("--method", "talking_heads", "--heads", str(heads), "--head-dim", str(width), "--length", "1024")
+    row, = bench.ops("--method", "talking_heads_entmax", "--mask", "dense", "--step", "forward", "--length", "1024",
+                     "--no-memory")["rows"]
+    bench.line("talking heads with entmax 1.5, dense forward T=1024: time / SDPA", row["ratio"], TALKING_HEADS_ENTMAX)
+    half, whole = bench.run("ops", "--rounds", "1", "--method", "talking_heads", "--mask", "dense", "--step",
+                            "forward", "--heads", "24", "--head-dim", "32", "--length", "4096,8192",
+                            "--max-sdpa-length", "0")["rows"]
+    bench.line("talking heads, 24 heads of 32, forward: memory at T=8192 / at T=4096",
+               whole["peak_bytes"] / half["peak_bytes"], MEMORY_FACTOR)
 
 
 def large_inputs(bench: Bench) -> None:
@@ -191,7 +233,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three rounds, no repeats")
     args = parser.parse_args()
     bench = Bench(args.program, args.quick)
-    for part in (against_sdpa, large_inputs, entmax, widths, linear_time, scaling):
+    for part in (against_sdpa, large_inputs, entmax, talking_heads, widths, linear_time, scaling):
         part(bench)
     layer_memory(bench, args.model)
     print()

@@ -44,6 +44,7 @@ ordered_json as_json(const bench::AttentionBenchRow& row) {
   j["error"] = row.error;
   if (row.peak_bytes >= 0) j["peak_bytes"] = row.peak_bytes;
   if (row.sdpa_peak_bytes >= 0) j["sdpa_peak_bytes"] = row.sdpa_peak_bytes;
+  if (row.eager_peak_bytes >= 0) j["eager_peak_bytes"] = row.eager_peak_bytes;
   return j;
 }
 
@@ -54,7 +55,7 @@ std::string fixed_text(double value, int digits) {
 }
 
 void print_header() {
-  std::printf("%-9s %-7s %-17s %7s %4s %10s %10s %7s %8s %7s %9s %9s\n", "method", "mask", "step",
+  std::printf("%-20s %-7s %-17s %7s %4s %10s %10s %7s %8s %7s %9s %9s\n", "method", "mask", "step",
               "T", "D", "ms", "sdpa ms", "ratio", "GFLOP/s", "% peak", "error", "peak MB");
 }
 
@@ -68,7 +69,7 @@ void print_row(const bench::AttentionBenchRow& row) {
     ratio = fixed_text(*row.ratio(), 3);
   }
   if (row.peak_bytes >= 0) memory = fixed_text(static_cast<double>(row.peak_bytes) / 1e6, 1);
-  std::printf("%-9s %-7s %-17s %7lld %4lld %10.3f %10s %7s %8.1f %7.1f %9.1e %9s%s\n",
+  std::printf("%-20s %-7s %-17s %7lld %4lld %10.3f %10s %7s %8.1f %7.1f %9.1e %9s%s\n",
               row.method.c_str(), row.mask.c_str(), row.step.c_str(),
               static_cast<long long>(row.length), static_cast<long long>(row.head_dim),
               row.seconds * 1e3, sdpa.c_str(), ratio.c_str(), row.gflops, row.percent_of_peak,
@@ -189,7 +190,9 @@ RunCommand add_bench(CLI::App& command) {
   command.add_option("model", options->model, "folder of the model whose layer is timed")
       ->type_name("MODEL");
   command.add_option("--layer", options->layer, "of the model")->capture_default_str();
-  command.add_option("--method", c.methods, "softmax, hedgehog, entmax")
+  command
+      .add_option("--method", c.methods,
+                  "softmax, hedgehog, entmax, talking_heads, talking_heads_entmax")
       ->delimiter(',')
       ->capture_default_str();
   command.add_option("--mask", c.masks, "dense, causal")->delimiter(',')->capture_default_str();
@@ -207,7 +210,9 @@ RunCommand add_bench(CLI::App& command) {
   command.add_option("--map", c.map, "feature map of hedgehog")
       ->check(CLI::IsMember({"exp"}))
       ->capture_default_str();
-  command.add_option("--alpha", c.alphas, "of entmax: numbers, or mix (1.2 to 1.9 over the heads)")
+  command
+      .add_option("--alpha", c.alphas,
+                  "of entmax methods: numbers, or mix (1.2 to 1.9 over the heads)")
       ->delimiter(',')
       ->capture_default_str();
   command

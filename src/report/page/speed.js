@@ -2,7 +2,7 @@
 
 const SYMBOLS = ['circle', 'rect', 'triangle', 'diamond', 'emptyCircle', 'emptyRect', 'emptyTriangle'];
 const METHODS = { sdpa: 'PyTorch SDPA', softmax: 'Softmax (Hedgerow)', softmax_attention: 'Softmax (Hedgerow)', hedgehog: 'Hedgehog', hedgehog_attention: 'Hedgehog',
-  scaled_dot_product_attention: 'PyTorch SDPA', linear: 'Linear', entmax: 'Entmax', 'talking-heads': 'Talking heads', partial: 'Partial scores' };
+  scaled_dot_product_attention: 'PyTorch SDPA', linear: 'Linear', entmax: 'Entmax', talking_heads: 'Talking heads', talking_heads_entmax: 'Talking heads, entmax', 'talking-heads': 'Talking heads', partial: 'Partial scores' };
 
 function methodsOf(rows) {
   return [...new Set(rows.map(row => row.method))].map((method, i) => ({ method, name: METHODS[method] || method, tint: `--series-${i % 7 + 1}`, symbol: SYMBOLS[i % SYMBOLS.length] }));

@@ -61,6 +61,12 @@ def convert_by_hand(folder, variant, bias):
         if bias:
             layer |= {n: 0.2 + 0.2 * torch.rand(HEADS, WIDTH) for n in ["bq", "bk"]}
         maps.append(layer)
+    add_mixers(folder, {"mixer": "hedgehog", "map": variant, "bias": bias}, maps)
+    return maps
+
+
+def add_mixers(folder, declared, maps):
+    """Puts the same mechanism, with its own tensors, into every layer of a plain folder."""
     tensors = safetensors.torch.load_file(folder / "model.safetensors")
     for i, layer in enumerate(maps):
         for name, tensor in layer.items():
@@ -68,10 +74,8 @@ def convert_by_hand(folder, variant, bias):
     safetensors.torch.save_file(tensors, folder / "model.safetensors")
     config = json.loads((folder / "config.json").read_text())
     config["model_type"] = "hedgerow_bert"
-    layer = {"mixer": "hedgehog", "map": variant, "bias": bias}
-    config["hedgerow"] = {"format": 1, "layers": [layer] * LAYERS}
+    config["hedgerow"] = {"format": 1, "layers": [declared] * LAYERS}
     (folder / "config.json").write_text(json.dumps(config))
-    return maps
 
 
 CASES = [("exp", False), ("exp", True), ("softmax", False), ("softmax_joint", False)]
@@ -102,6 +106,66 @@ def test_hedgehog_layers(tmp_path, variant, bias, pattern):
     assert_equal(ours, theirs, mask, 5e-5)
     exact = forward(folder, tmp_path, inputs, "--dtype", "float64")["last_hidden_state"]
     assert_equal(exact, theirs, mask, 1e-10)
+
+
+class TalkingHeads:
+    """The attention of a talking-heads layer with all dynamic terms, in float64."""
+
+    def __init__(self, layers, mask):
+        self.layers, self.mask, self.tokens = layers, mask, {}
+
+    def __call__(self, module, query, key, value, attention_mask, **kwargs):
+        p, x = self.layers[module.layer_idx], self.tokens[module.layer_idx]
+
+        def mixed(heads, proj, of_x, of_m):
+            pairs = p[proj] + torch.einsum("btd,dio->btio", x, p[of_x])[:, :, None]
+            pairs = pairs + torch.einsum("bsd,dio->bsio", x, p[of_m])[:, None]
+            return torch.einsum("bits,btsio->bots", heads, pairs)
+
+        scores = query @ key.transpose(-1, -2) / WIDTH**0.5
+        logits = mixed(scores, "logits_proj", "x_logits", "m_logits")
+        logits = logits.masked_fill(self.mask[:, None, None, :] == 0, -torch.inf)
+        weights = mixed(logits.softmax(-1), "weights_proj", "x_weights", "m_weights")
+        return (weights @ value).transpose(1, 2).contiguous(), None
+
+
+@pytest.mark.parametrize("pattern", ["none", "right"])
+def test_talking_heads_layers(tmp_path, pattern):
+    torch.manual_seed(4)
+    folder = tmp_path / "model"
+    model = tiny_folder(folder).to(torch.float64)
+    sizes = {name: (HEADS, HEADS) for name in ["logits_proj", "weights_proj"]}
+    sizes |= {
+        name: (HEADS * WIDTH, HEADS, HEADS)
+        for name in ["x_logits", "m_logits", "x_weights", "m_weights"]
+    }
+    layers = [
+        {name: 0.3 * torch.randn(size) for name, size in sizes.items()} for _ in range(LAYERS)
+    ]
+    add_mixers(folder, {"mixer": "talking-heads", "dynamic": "all"}, layers)
+    ids, mask = ids_and_mask(3, 17, pattern)
+
+    reference = TalkingHeads(
+        [{n: t.double() for n, t in layer.items()} for layer in layers], mask.double()
+    )
+    transformers.AttentionInterface.register("talking_heads_reference", reference)
+    model.config._attn_implementation = "talking_heads_reference"
+    for i, layer in enumerate(model.encoder.layer):
+        attention = layer.attention.self
+        attention.layer_idx = i
+        attention.register_forward_pre_hook(
+            lambda module, args, kwargs: reference.tokens.update(
+                {module.layer_idx: args[0] if args else kwargs["hidden_states"]}
+            ),
+            with_kwargs=True,
+        )
+    with torch.no_grad():
+        theirs = model(ids, attention_mask=mask).last_hidden_state
+    inputs = {"input_ids": ids.tolist(), "attention_mask": mask.tolist()}
+    ours = forward(folder, tmp_path, inputs)["last_hidden_state"]
+    assert_equal(ours, theirs, mask, 2e-4)
+    exact = forward(folder, tmp_path, inputs, "--dtype", "float64")["last_hidden_state"]
+    assert_equal(exact, theirs, mask, 1e-9)
 
 
 def test_transformers_refuses_a_converted_folder(tmp_path):

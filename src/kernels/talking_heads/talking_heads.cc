@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "base/parallel.h"
@@ -12,9 +15,10 @@
 namespace hedgerow::kernels {
 namespace {
 
-// Backward tasks wanted in all; each keeps gradients of all keys and values of its own.
-constexpr int64_t kBackwardTasks = 8;
-constexpr int64_t kMinTaskRows = 64;
+// Backward tasks wanted in all, and rows that one should have: what it sums up for all keys and
+// values is then added to the others'.
+constexpr int64_t kBackwardTasks = 16;
+constexpr int64_t kMinTaskRows = 128;
 
 // Rows of queries per tile. Keys and values (and their gradients) stream once per tile, so that few
 // rows cost memory traffic; the tile's scores of all heads and keys lie in L2 for few rows and
@@ -44,11 +48,49 @@ std::vector<int64_t> query_cuts(const TalkingHeadsParams& p, int64_t parts, int6
   return cuts;
 }
 
-template <typename T>
-AlignedBuffer<T> zeros(int64_t size) {
-  AlignedBuffer<T> buffer(size);
-  std::fill(buffer.data(), buffer.data() + size, T(0));
-  return buffer;
+void set_zeros(AlignedBuffer<float>& buffer, int64_t size) {
+  if (buffer.size() != size) buffer.resize(size);
+  std::fill(buffer.data(), buffer.data() + size, 0.0f);
+}
+
+// Adds what tasks have summed up in the order of their numbers, whichever ends first: workers wait
+// for their turn, so that each needs room for one task alone. Tasks that come first must have begun
+// first.
+class InTurn {
+ public:
+  explicit InTurn(int64_t lanes) : next_(lanes) {}
+
+  // Calls add() when tasks 0 .. task - 1 of the lane have added.
+  template <class F>
+  void operator()(int64_t lane, int64_t task, F add) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    turn_.wait(lock, [&] { return failed_ || next_[lane] == task; });
+    if (failed_) return;
+    lock.unlock();
+    add();
+    lock.lock();
+    next_[lane]++;
+    turn_.notify_all();
+  }
+  // A task ended by an exception: nobody need wait for it.
+  void fail() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    failed_ = true;
+    turn_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable turn_;
+  std::vector<int64_t> next_;
+  bool failed_ = false;
+};
+
+void add_to(AlignedBuffer<float>& total, const AlignedBuffer<float>& part) {
+  for (int64_t i = 0; i < total.size(); i++) total[i] += part[i];
+}
+void add_to(std::vector<double>& total, const std::vector<double>& part) {
+  for (size_t i = 0; i < total.size(); i++) total[i] += part[i];
 }
 
 // Sizes of the dimensions of a mask's gradient; those it broadcasts over have 1.
@@ -80,7 +122,8 @@ class Backward {
         mask_dtype_(p.mask.kind == MaskKind::kFloat64 ? DType::kFloat64 : DType::kFloat32),
         mask_sizes_(p, g.dmask),
         tile_rows_(backward_rows(p)),
-        packed_(pack_heads(p, /*backward=*/true)) {
+        packed_(pack_heads(p, /*backward=*/true)),
+        in_turn_(p.batch) {
     // A mask that batches share has their gradients added in order: one task for all batches.
     joined_ = g.dmask.data != nullptr && g.dmask.batch_stride == 0 && p.batch > 1;
     const int64_t streams = joined_ ? 1 : std::max<int64_t>(p.batch, 1);
@@ -88,21 +131,25 @@ class Backward {
         std::clamp<int64_t>(p.queries / kMinTaskRows, 1, divide_up(kBackwardTasks, streams));
     cuts_ = query_cuts(p, parts, tile_rows_);
     parts_ = static_cast<int64_t>(cuts_.size()) - 1;
-    sums_.resize(p.batch * parts_);
+    totals_.resize(p.batch);
   }
 
   void run() {
     clear_mask();
-    std::vector<HeadsScratch> scratch(max_workers(p_.batch * parts_));
-    if (joined_) {
-      parallel_for(parts_, [&](int64_t part, int64_t worker) {
-        for (int64_t b = 0; b < p_.batch; b++) run_task(b, part, scratch[worker]);
-      });
-    } else {
-      parallel_for(p_.batch * parts_, [&](int64_t task, int64_t worker) {
-        run_task(task / parts_, task % parts_, scratch[worker]);
-      });
-    }
+    const int64_t tasks = joined_ ? parts_ : p_.batch * parts_;
+    std::vector<HeadsScratch> scratch(max_workers(tasks));
+    std::vector<HeadsSums> sums(max_workers(tasks));
+    parallel_for(tasks, [&](int64_t task, int64_t worker) {
+      const int64_t first = joined_ ? 0 : task / parts_, last = joined_ ? p_.batch : first + 1;
+      try {
+        for (int64_t b = first; b < last; b++) {
+          run_task(b, task % parts_, sums[worker], scratch[worker]);
+        }
+      } catch (...) {
+        in_turn_.fail();
+        throw;
+      }
+    });
     parallel_for(p_.batch * num_panels(p_), [&](int64_t task, int64_t) {
       store_panel(task / num_panels(p_), task % num_panels(p_));
     });
@@ -110,16 +157,13 @@ class Backward {
   }
 
  private:
-  HeadsSums& sums_of(int64_t b, int64_t part) { return sums_[b * parts_ + part]; }
-
-  void run_task(int64_t b, int64_t part, HeadsScratch& scratch) {
-    HeadsSums& sums = sums_of(b, part);
+  void run_task(int64_t b, int64_t part, HeadsSums& sums, HeadsScratch& scratch) {
     const int64_t keys = num_panels(p_) * kHeadsPanel;
     const int64_t logits = p_.key_heads * p_.heads, weights = p_.heads * p_.value_heads;
-    sums.dk = zeros<float>(keys * p_.key_kv_heads * packed_.key_stride);
-    sums.dv = zeros<float>(keys * p_.value_kv_heads * packed_.value_stride);
-    sums.dm_logits = zeros<float>(g_.dm_logits ? keys * logits : 0);
-    sums.dm_weights = zeros<float>(g_.dm_weights ? keys * weights : 0);
+    set_zeros(sums.dk, keys * p_.key_kv_heads * packed_.key_stride);
+    set_zeros(sums.dv, keys * p_.value_kv_heads * packed_.value_stride);
+    set_zeros(sums.dm_logits, g_.dm_logits ? keys * logits : 0);
+    set_zeros(sums.dm_weights, g_.dm_weights ? keys * weights : 0);
     sums.dlogits_proj.assign(g_.dlogits_proj ? logits : 0, 0.0);
     sums.dweights_proj.assign(g_.dweights_proj ? weights : 0, 0.0);
     sums.dalpha.assign(p_.heads, 0.0);
@@ -128,6 +172,18 @@ class Backward {
       const HeadsTile tile{b, t0, std::min(tile_rows_, cuts_[part + 1] - t0)};
       talking_heads_backward_tile(p_, g_, packed_, tile_rows_, tile, sums, scratch);
     }
+    in_turn_(b, part, [&] {
+      HeadsSums& total = totals_[b];
+      if (part == 0) return std::swap(total, sums);
+      for (auto member :
+           {&HeadsSums::dk, &HeadsSums::dv, &HeadsSums::dm_logits, &HeadsSums::dm_weights}) {
+        add_to(total.*member, sums.*member);
+      }
+      for (auto member : {&HeadsSums::dlogits_proj, &HeadsSums::dweights_proj, &HeadsSums::dalpha,
+                          &HeadsSums::mask_rows}) {
+        add_to(total.*member, sums.*member);
+      }
+    });
   }
 
   // Rows of a mask belong to one task, which adds to them in place; a row that queries share has a
@@ -151,7 +207,7 @@ class Backward {
         g_.dmask, [&](int64_t at, int64_t) { store_element(mask_dtype_, g_.dmask.data, at, 0.0); });
   }
 
-  // dk, dv and the m terms at the panel's keys: the sum of all parts.
+  // dk, dv and the m terms at the panel's keys.
   void store_panel(int64_t b, int64_t panel) {
     const int64_t s0 = panel * kHeadsPanel, n = std::min(kHeadsPanel, p_.keys - s0);
     store_rows(b, panel, n, &HeadsSums::dk, p_.key_kv_heads, p_.width, packed_.key_stride, g_.dk);
@@ -163,17 +219,12 @@ class Backward {
 
   void store_rows(int64_t b, int64_t panel, int64_t n, AlignedBuffer<float> HeadsSums::*from,
                   int64_t heads, int64_t width, int64_t stride, const MutTensor& to) {
-    std::vector<float> sum(width);
     for (int64_t h = 0; h < heads; h++) {
       for (int64_t r = 0; r < n; r++) {
         const int64_t at = ((panel * heads + h) * kHeadsPanel + r) * stride;
-        std::fill(sum.begin(), sum.end(), 0.0f);
-        for (int64_t part = 0; part < parts_; part++) {
-          const float* row = (sums_of(b, part).*from).data() + at;
-          for (int64_t d = 0; d < width; d++) sum[d] += row[d];
-        }
+        const float* row = (totals_[b].*from).data() + at;
         const int64_t first = row_index(to, b, h, panel * kHeadsPanel + r);
-        for (int64_t d = 0; d < width; d++) store_element(p_.dtype, to.data, first + d, sum[d]);
+        for (int64_t d = 0; d < width; d++) store_element(p_.dtype, to.data, first + d, row[d]);
       }
     }
   }
@@ -184,11 +235,7 @@ class Backward {
     for (int64_t r = 0; r < n; r++) {
       float* row = static_cast<float*>(to) + (b * p_.keys + panel * kHeadsPanel + r) * terms;
       for (int64_t i = 0; i < terms; i++) {
-        float sum = 0;
-        for (int64_t part = 0; part < parts_; part++) {
-          sum += (sums_of(b, part).*from).data()[(panel * terms + i) * kHeadsPanel + r];
-        }
-        row[i] = sum;
+        row[i] = (totals_[b].*from)[(panel * terms + i) * kHeadsPanel + r];
       }
     }
   }
@@ -211,7 +258,7 @@ class Backward {
   }
   double total(std::vector<double> HeadsSums::*from, int64_t i) const {
     double sum = 0;
-    for (const HeadsSums& task : sums_) sum += (task.*from)[i];
+    for (const HeadsSums& batch : totals_) sum += (batch.*from)[i];
     return sum;
   }
 
@@ -224,7 +271,8 @@ class Backward {
   bool joined_ = false;
   std::vector<int64_t> cuts_;
   int64_t parts_ = 0;
-  std::vector<HeadsSums> sums_;  // [B][part]
+  std::vector<HeadsSums> totals_;  // [B]
+  InTurn in_turn_;
 };
 
 }  // namespace

@@ -128,6 +128,21 @@ def analysis(rng: np.random.Generator, layers: int, heads: int, num_examples: in
             "embedding": {"cosine_histogram": {"edges": edges.tolist(), **counts}, "neighbour_examples": examples}}
 
 
+def head_matrices(rng: np.random.Generator, layers: int, key_heads: int, heads: int, value_heads: int) -> dict:
+    """What analysis.json says of heads that are mixed: near the identity, with some strong exchanges."""
+    matrices, figures = {}, {}
+    for name, rows, columns in (("logits_proj", key_heads, heads), ("weights_proj", heads, value_heads)):
+        mixing = np.eye(rows, columns) + rng.normal(0, 0.06, (layers, rows, columns)) * (rng.random((layers, rows, columns)) < 0.5)
+        mixing += rng.normal(0, 0.4, mixing.shape) * (rng.random(mixing.shape) < 0.03)
+        spread = np.linalg.svd(mixing, compute_uv=False)
+        spread /= spread.sum(-1, keepdims=True)
+        distance = np.linalg.norm(mixing - np.eye(rows, columns), axis=(1, 2)) / math.sqrt(rows)
+        matrices[name] = mixing.tolist()
+        figures[name] = {"effective_rank": np.exp(-(spread * np.log(spread)).sum(-1)).tolist(),
+                         "identity_distance": distance.tolist() if rows == columns else [None] * layers}
+    return {"head_matrices": matrices, "head_mixing": figures}
+
+
 def summary(layers: int, heads: int) -> dict:
     return {"format": 1, "kind": "hedgehog", "map": "exp",
             "model": {"name": "MiniLM-L6", "architecture": "BertModel", "layers": layers, "heads": heads, "hidden": 32 * heads},

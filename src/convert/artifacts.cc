@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "analysis/attention_maps.h"
+#include "analysis/head_matrices.h"
 #include "analysis/head_statistics.h"
 #include "hedgerow/version.h"
 #include "metrics/statistics.h"
@@ -69,6 +70,33 @@ formats::Json map_of(const TextEncoder& encoder, const std::string& text,
           {"model", analysis::base64(ours.bytes)}};
 }
 
+// [[..out] ..in] of each layer, null in layers without.
+formats::Json layers_json(const std::vector<at::Tensor>& matrices) {
+  formats::Json layers = formats::Json::array();
+  for (const at::Tensor& matrix : matrices) {
+    if (!matrix.defined()) {
+      layers.push_back(nullptr);
+      continue;
+    }
+    analysis::HeadTable rows;
+    for (int64_t i = 0; i < matrix.size(0); ++i) {
+      const double* row = matrix.const_data_ptr<double>() + i * matrix.size(1);
+      rows.emplace_back(row, row + matrix.size(1));
+    }
+    layers.push_back(as_json(rows));
+  }
+  return layers;
+}
+
+void add_head_matrices(formats::Json& analysis, models::Encoder& model) {
+  for (const auto& [name, matrices] : analysis::head_matrices(model)) {
+    const formats::Json measures = as_json({matrices.effective_rank, matrices.identity_distance});
+    analysis["head_matrices"][name] = layers_json(matrices.values);
+    analysis["head_mixing"][name] = {{"effective_rank", measures[0]},
+                                     {"identity_distance", measures[1]}};
+  }
+}
+
 }  // namespace
 
 formats::Json measured(const Measures& measures) {
@@ -119,8 +147,9 @@ formats::Json make_summary(const ConvertConfig& config, models::Encoder& model,
   return summary;
 }
 
-formats::Json make_analysis(const Verifier& verifier, const formats::Json& results,
-                            const formats::Json& entropy, const formats::Json& examples) {
+formats::Json make_analysis(const Verifier& verifier, models::Encoder& model,
+                            const formats::Json& results, const formats::Json& entropy,
+                            const formats::Json& examples) {
   formats::Json kl = {{"length", verifier.report_length()}};
   formats::Json histogram = {{"edges", cosine_edges()}};
   bool compared = false;
@@ -137,6 +166,7 @@ formats::Json make_analysis(const Verifier& verifier, const formats::Json& resul
     analysis["entropy"] = compared ? entropy : formats::Json{{"model", entropy.at("model")}};
   }
   analysis["embedding"] = {{"cosine_histogram", histogram}, {"neighbour_examples", examples}};
+  add_head_matrices(analysis, model);
   return analysis;
 }
 

@@ -24,8 +24,11 @@ formats::Json make_summary(const ConvertConfig& config, models::Encoder& model,
                            const formats::Json& results, const formats::Json& seconds,
                            const formats::Json& heads);
 
-formats::Json make_analysis(const Verifier& verifier, const formats::Json& results,
-                            const formats::Json& entropy, const formats::Json& examples);
+// analysis.json from the stages' results, entropy_tables(), neighbour_examples() and how the
+// model's mixers mix heads (analysis/head_matrices.h).
+formats::Json make_analysis(const Verifier& verifier, models::Encoder& model,
+                            const formats::Json& results, const formats::Json& entropy,
+                            const formats::Json& examples);
 
 // {"teacher": table, "model": table} at the report's length.
 formats::Json entropy_tables(const Verifier& verifier, models::Encoder& teacher,

@@ -268,7 +268,8 @@ formats::Json Conversion::write(const std::function<void(const std::string&)>& b
   const formats::Json entropy = entropy_tables(*verifier_, *teacher_.encoder, *model_.encoder);
   const formats::Json examples = neighbour_examples(
       verifier_->teacher_embeddings(), verifier_->model_embeddings(), corpus_.heldout_texts);
-  const formats::Json analysis = make_analysis(*verifier_, results, entropy, examples);
+  const formats::Json analysis =
+      make_analysis(*verifier_, *model_.encoder, results, entropy, examples);
   const formats::Json maps = make_maps(encoder, corpus_, *teacher_.encoder, *model_.encoder);
   const formats::Json summary =
       make_summary(config_, *model_.encoder, results, progress_->section("seconds"),

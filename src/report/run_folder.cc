@@ -68,6 +68,34 @@ void check_same_shape_matrices(const JsonRules& rules, const Json& group,
   }
 }
 
+// {"any name": [[[..out] ..in] or null ..layers]}, and of the same names {figure: [..layers]}.
+void check_head_matrices(const JsonRules& rules, const Json& matrices, const Json& mixing) {
+  for (const auto& [name, layers] : rules.object(matrices, "head_matrices").items()) {
+    const std::string place = concat("head_matrices.", name);
+    rules.array(layers, place);
+    for (size_t layer = 0; layer < layers.size(); ++layer) {
+      if (layers[layer].is_null()) continue;
+      const std::string matrix = concat(place, "[", layer, "]");
+      const std::vector<int64_t> widths = rules.matrix(layers[layer], matrix);
+      rules.require(!widths.empty() && widths.front() > 0 &&
+                        std::adjacent_find(widths.begin(), widths.end(), std::not_equal_to<>()) ==
+                            widths.end(),
+                    matrix, "must have rows of one length", layers[layer]);
+    }
+  }
+  if (mixing.is_null()) return;
+  for (const auto& [name, figures] : rules.object(mixing, "head_mixing").items()) {
+    const std::string place = concat("head_mixing.", name);
+    const Json& layers = member(matrices, name);
+    for (const auto& [figure, values] : rules.object(figures, place).items()) {
+      const std::string list = concat(place, ".", figure);
+      rules.require(rules.array(values, list).size() == layers.size(), list,
+                    concat("must have ", layers.size(), " entries, one for each layer"), values);
+      for (const Json& value : values) rules.number_or_null(value, list + "[]");
+    }
+  }
+}
+
 void check_histogram(const JsonRules& rules, const Json& histogram) {
   const std::string place = "embedding.cosine_histogram";
   const Json& edges =
@@ -110,6 +138,8 @@ void check_analysis(const JsonRules& rules, const Json& analysis) {
     const Json& value = member(analysis, group);
     if (!value.is_null()) check_same_shape_matrices(rules, value, group);
   }
+  const Json& matrices = member(analysis, "head_matrices");
+  if (!matrices.is_null()) check_head_matrices(rules, matrices, member(analysis, "head_mixing"));
   const Json& embedding = member(analysis, "embedding");
   if (embedding.is_null()) return;
   rules.object(embedding, "embedding");

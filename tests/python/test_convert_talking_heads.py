@@ -94,12 +94,32 @@ def test_fewer_heads(tiny):  # noqa: F811
     )
 
 
+def test_the_analysis_shows_what_heads_exchange(tiny):  # noqa: F811
+    out = tiny / "heads_shown"
+    run_ok(*arguments(tiny, out, "--key-heads", "3"))
+    analysis, ours = json.loads((out / "analysis.json").read_text()), weights(out)
+    assert set(analysis["head_matrices"]) == set(analysis["head_mixing"]) == {"logits_proj", "weights_proj"}
+    for name, layers in analysis["head_matrices"].items():
+        figures = analysis["head_mixing"][name]
+        for i, rows in enumerate(layers):
+            matrix = ours[f"encoder.layer.{i}.attention.hedgerow.{name}"].double()
+            assert torch.equal(torch.tensor(rows, dtype=torch.float64), matrix)
+            p = torch.linalg.svdvals(matrix)
+            p /= p.sum()
+            assert figures["effective_rank"][i] == pytest.approx((-(p * p.log()).sum()).exp().item())
+            if name == "logits_proj":
+                assert figures["identity_distance"][i] is None, "3 by 4"
+            else:
+                assert figures["identity_distance"][i] == pytest.approx((matrix - torch.eye(HEADS)).norm().item() / HEADS**0.5)
+
+
 def test_pruned_heads_have_no_divergence_to_report(tiny):  # noqa: F811
     out = tiny / "heads_pruned"
     run_ok(
         *arguments(tiny, out, "--set", "heads=2", "--set", "logits=false", "--set", "weights=false")
     )
     assert not [name for name in weights(out) if ".hedgerow." in name]
+    assert "head_matrices" not in json.loads((out / "analysis.json").read_text())
     result = summary(out)
     assert result["after"]["kl"] == {}
     assert result["after"]["embedding_cosine"] > result["before"]["embedding_cosine"]

@@ -108,5 +108,6 @@ function showFidelity() {
   const { kl, entropy } = run.analysis;
   mount('fidelity', kl ? klPanel(kl) : absent('analysis.json', 'KL per head'),
     el('div', { class: 'grid-2' }, kl && layersPanel(kl), (entropy && entropyPanel(entropy)) || absent('analysis.json', 'entropy')),
+    ...headMatrixPanels(),
     el('p', { class: 'note' }, 'Layers and heads are counted from 1 in this page.'));
 }

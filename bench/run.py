@@ -135,7 +135,8 @@ def against_softmax_and_eager(bench: Bench, name: str, row: dict, softmax: dict)
 def talking_heads(bench: Bench) -> None:
     """Other head counts, for the record; entmax as the normaliser; memory of long texts."""
     for heads, width in TALKING_HEADS_SHAPES:
-        bench.ops("--method", "talking_heads", "--heads", str(heads), "--head-dim", str(width), "--length", "1024")
+        bench.run("ops", "--rounds", "3", "--method", "talking_heads", "--heads", str(heads), "--head-dim", str(width),
+                  "--length", "1024")
     row, = bench.ops("--method", "talking_heads_entmax", "--mask", "dense", "--step", "forward", "--length", "1024",
                      "--no-memory")["rows"]
     bench.line("talking heads with entmax 1.5, dense forward T=1024: time / SDPA", row["ratio"], TALKING_HEADS_ENTMAX)

@@ -233,6 +233,7 @@ inline Complaints check_gradients(const c10::OperatorHandle& op, const OperatorS
       bad.push_back("gradient: refused without its name: " + fast.text);
     return bad;
   }
+  if (!row.has_gradient && fast.of_inputs.empty()) return {};
   if (fast.of_inputs.empty()) return {"gradient: no result requires one, and none was refused"};
   for (size_t i = 0; i < fast.of_inputs.size(); i++) {
     const at::Tensor &got = fast.of_inputs[i], &want = composite.of_inputs.at(i);

@@ -38,6 +38,7 @@ struct OperatorSamples {
   bool own_keys = false;   // a call whose keys are its queries' own: S = T
   bool one_token = false;  // T = S = 1
   Comparable comparable = [](const Tensors& t) { return t; };
+  bool has_gradient = true;
 };
 
 namespace samples {

@@ -18,6 +18,7 @@
 #include "ops/softmax_attention/softmax_attention.h"
 #include "testing/entmax_samples.h"
 #include "testing/operator_inputs.h"
+#include "testing/partial_samples.h"
 #include "testing/talking_heads_samples.h"
 
 namespace hedgerow::testing_support {
@@ -314,6 +315,10 @@ inline std::vector<Sample> weights() {
                                                     .x_weights = term(n, d, n.T, false, 60),
                                                     .m_weights = term(n, d, n.S, false, 61)};
                              })};
+  for (const auto& [label, inputs] : partial_inputs_with_own())
+    out.push_back(of("partial " + label, [inputs = inputs](const Sizes& n, at::ScalarType d) {
+      return partial_weights(inputs(n, d));
+    }));
   for (const std::string variant : {"exp", "relu"})
     for (const bool causal : {false, true})
       out.push_back(of("hedgehog " + variant + (causal ? " causal" : ""),
@@ -360,6 +365,7 @@ inline const std::vector<OperatorSamples>& operator_samples() {
     t.push_back({"softmax_attention_backward", softmax_backward()});
     for (OperatorSamples& row : entmax_rows()) t.push_back(std::move(row));
     for (OperatorSamples& row : talking_heads_rows()) t.push_back(std::move(row));
+    for (OperatorSamples& row : partial_rows()) t.push_back(std::move(row));
     t.push_back({"hedgehog_features", features_public(false)});
     t.push_back({"hedgehog_features_backward", features_public(true)});
     t.push_back({"linear_attention", linear_public()});

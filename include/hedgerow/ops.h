@@ -149,6 +149,55 @@ std::tuple<at::Tensor, at::Tensor> bilinear_from_talking_heads(
     const OptTensor& logits_proj = {}, const OptTensor& weights_proj = {},
     std::optional<double> scale = {});
 
+// Arguments of partial_attention beside q, k, v, positions and R.
+struct PartialOptions {
+  OptTensor mean;       // of the scaled scores: [S], [H,S], [1,T,S] or [H,T,S]; none: 0
+  OptTensor attn_mask;  // a floating one is added after the reconstruction
+  bool is_causal = false;
+  std::optional<double> scale;
+  OptTensor alpha;  // of entmax, 0-dim or [H]; none: softmax
+  double dropout_p = 0.0;
+  std::optional<int64_t> dropout_seed;
+};
+
+// Attention from partial computation (arXiv 2106.08823): P scores of a query are computed, the
+// others follow from them linearly.
+//
+//   c[p]    = scale q . k[positions[p]] - mean[positions[p]], 0 where the query may not see that
+//   key L[s]    = mean[s] + sum_p reconstruction[s,p] c[p] out     = drop(softmax or entmax of (L +
+//   attn_mask)) v
+//
+// positions int64: common to all queries, [P] or by head [H,P], or own for each query, [1,T,P] or
+// [H,T,P]; distinct, in any order. reconstruction: [S,P], [H,S,P], [1,T,S,P] or [H,T,S,P]. It and
+// the mean have q's dtype, or are float32 where q is bfloat16. A selected key that a query may not
+// see is not read. All have gradients, alpha and a floating mask too.
+//
+// Made of operators: with a reconstruction common to all queries c is the query and R the key of
+// softmax_attention or entmax_attention: O(T) memory, 2 H T P (D + S) + 2 H T S Dv FLOPs. One of
+// its own for each query, T S P numbers, forms the [B,H,T,S] scores.
+at::Tensor partial_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const at::Tensor& positions, const at::Tensor& reconstruction,
+                             const PartialOptions& options = {});
+
+// The same from the selected keys alone: k_selected [B,Hkv,P,D] for positions [P], [B,H,P,D] for
+// positions [H,P].
+at::Tensor partial_attention_selected(const at::Tensor& q, const at::Tensor& k_selected,
+                                      const at::Tensor& v, const at::Tensor& positions,
+                                      const at::Tensor& reconstruction,
+                                      const PartialOptions& options = {});
+
+// The `count` positions whose scores tell most about all, chosen greedily from the covariance of
+// the scores [n,n] or [H,n,n] -> int64 [count] or [H,count]: each is the one that leaves the least
+// residual, argmax_j |E_j|^2 / E_jj with E the covariance given those before; ties to the lowest.
+// In float64. An error naming the rank when fewer are left: E_jj <= 1e-12 max C_jj counts as none.
+at::Tensor greedy_positions(const at::Tensor& covariance, int64_t count);
+
+// The least-squares reconstruction R = C[:,P] (C[P,P] + ridge I)^-1 of covariance C [n,n] or
+// [H,n,n] and positions [P] or [H,P] -> [n,P] or [H,n,P], computed in float64. A singular C[P,P] is
+// refused.
+at::Tensor lmmse_reconstruction(const at::Tensor& covariance, const at::Tensor& positions,
+                                double ridge = 0.0);
+
 // Feature map phi of x [B,H,S,D] with weight [H,D,E] (input-major) and bias [H,E] -> [B,H,S,F].
 // variant: "exp" (F = 2E), "softmax" (2E), "softmax_joint" (2E), "elu" (E), "relu" (E), "taylor"
 // (1 + E + E^2), "exp_half" (E), "performer" (E). METHODS of each: docs/methods/hedgehog.md.
@@ -203,6 +252,12 @@ at::Tensor entmax_attention_weights(const at::Tensor& q, const at::Tensor& k,
 // 1. The options' dropout must be 0.
 at::Tensor talking_heads_attention_weights(const at::Tensor& q, const at::Tensor& k,
                                            const TalkingHeadsOptions& options = {});
+
+// The same as the first for partial attention, of all keys k [B,Hkv,S,D]. The options' dropout must
+// be 0.
+at::Tensor partial_attention_weights(const at::Tensor& q, const at::Tensor& k,
+                                     const at::Tensor& positions, const at::Tensor& reconstruction,
+                                     const PartialOptions& options = {});
 
 // The same as the first for Hedgehog attention, computed so that it is finite for "exp" at any
 // finite input.

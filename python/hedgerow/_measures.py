@@ -31,24 +31,29 @@ def attention_weights(
     m_logits: Tensor | None = None,
     x_weights: Tensor | None = None,
     m_weights: Tensor | None = None,
+    positions: Tensor | None = None,
+    reconstruction: Tensor | None = None,
+    mean: Tensor | None = None,
 ) -> Tensor:
     """The full weight tensor of a mechanism, differentiable; for small T.
 
     Parameters
     ----------
-    kind : {"softmax", "entmax", "talking_heads", "hedgehog"}
+    kind : {"softmax", "entmax", "talking_heads", "partial", "hedgehog"}
     q : Tensor [B, H, T, D]
     k : Tensor [B, Hkv, S, D]
     attn_mask, scale
-        Of "softmax", "entmax" and "talking_heads", as in `softmax_attention`.
+        Of all but "hedgehog", as in `softmax_attention`.
     wq, wk, bq, bk, variant
         Of "hedgehog", as in `hedgehog_attention`.
     key_mask : Tensor, boolean [B, S], optional
     is_causal : bool
     alpha : Tensor or float, optional
-        Of "entmax" and, where wanted, "talking_heads", as in `entmax_attention`.
+        Of "entmax" and, where wanted, "talking_heads" and "partial", as in `entmax_attention`.
     logits_proj, weights_proj, x_logits, m_logits, x_weights, m_weights
         Of "talking_heads", as in `talking_heads_attention`.
+    positions, reconstruction, mean
+        Of "partial", as in `partial_attention`.
 
     Returns
     -------
@@ -75,6 +80,9 @@ def attention_weights(
         m_logits=m_logits,
         x_weights=x_weights,
         m_weights=m_weights,
+        positions=positions,
+        reconstruction=reconstruction,
+        mean=mean,
     )
 
 

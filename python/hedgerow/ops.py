@@ -23,6 +23,12 @@ from ._hedgehog import (
 )
 from ._linear import linear_attention, linear_attention_state
 from ._measures import attention_weights, entropy, js_divergence, kl_divergence
+from ._partial import (
+    greedy_positions,
+    lmmse_reconstruction,
+    partial_attention,
+    partial_attention_selected,
+)
 from ._softmax import softmax_attention
 from ._talking_heads import (
     bilinear_attention,
@@ -42,6 +48,7 @@ __all__ = [
     "entmax_loss",
     "entmax_topk",
     "entropy",
+    "greedy_positions",
     "hedgehog_attention",
     "hedgehog_attention_state",
     "hedgehog_features",
@@ -50,6 +57,9 @@ __all__ = [
     "kl_divergence",
     "linear_attention",
     "linear_attention_state",
+    "lmmse_reconstruction",
+    "partial_attention",
+    "partial_attention_selected",
     "softmax_attention",
     "sparsemax",
     "talking_heads_attention",

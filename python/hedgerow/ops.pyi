@@ -88,6 +88,36 @@ def bilinear_from_talking_heads(
     weights_proj: Tensor | None = None,
     scale: float | None = None,
 ) -> tuple[Tensor, Tensor]: ...
+def partial_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    positions: Tensor,
+    reconstruction: Tensor,
+    mean: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    alpha: Tensor | float | None = None,
+    dropout_p: float = 0.0,
+    dropout_seed: int | None = None,
+) -> Tensor: ...
+def partial_attention_selected(
+    q: Tensor,
+    k_selected: Tensor,
+    v: Tensor,
+    positions: Tensor,
+    reconstruction: Tensor,
+    mean: Tensor | None = None,
+    attn_mask: Tensor | None = None,
+    is_causal: bool = False,
+    scale: float | None = None,
+    alpha: Tensor | float | None = None,
+    dropout_p: float = 0.0,
+    dropout_seed: int | None = None,
+) -> Tensor: ...
+def greedy_positions(covariance: Tensor, count: int) -> Tensor: ...
+def lmmse_reconstruction(covariance: Tensor, positions: Tensor, ridge: float = 0.0) -> Tensor: ...
 def hedgehog_features(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, variant: str = "exp"
 ) -> Tensor: ...
@@ -162,6 +192,9 @@ def attention_weights(
     m_logits: Tensor | None = None,
     x_weights: Tensor | None = None,
     m_weights: Tensor | None = None,
+    positions: Tensor | None = None,
+    reconstruction: Tensor | None = None,
+    mean: Tensor | None = None,
 ) -> Tensor: ...
 def entropy(p: Tensor) -> Tensor: ...
 def kl_divergence(p: Tensor, q: Tensor) -> Tensor: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import entmax_table
+import partial_table
 import talking_heads_table
 import torch
 
@@ -188,7 +189,8 @@ def samples(name: str, dtype: torch.dtype) -> list[Sample]:
             Sample(("hedgehog", q, k), maps | {"variant": "relu", "key_mask": _key_mask()}),
             *(
                 Sample(*row)
-                for row in talking_heads_table.weights_samples(q, k, _key_mask(), _bias(dtype))
+                for table in (talking_heads_table, partial_table)
+                for row in table.weights_samples(q, k, _key_mask(), _bias(dtype))
             ),
         ]
     p, r = _random((2, 3, 5), dtype, 14).softmax(-1), _random((2, 3, 5), dtype, 15).softmax(-1)
@@ -197,7 +199,8 @@ def samples(name: str, dtype: torch.dtype) -> list[Sample]:
     if name in ("kl_divergence", "js_divergence"):
         return [Sample((p, r))]
     rows = entmax_table.samples(name, q, k, v, grad, _key_mask(), _bias(dtype))
-    rows += talking_heads_table.samples(name, q, k, v, _key_mask(), _bias(dtype))
+    for table in (talking_heads_table, partial_table):
+        rows += table.samples(name, q, k, v, _key_mask(), _bias(dtype))
     return [Sample(*row) for row in rows]
 
 

@@ -15,6 +15,7 @@ BACKWARD = {name for name in NAMES if name.endswith("_backward")}
 # What `_forward` helpers save for the backward is not a function that finite differences can check.
 SAVING = {name for name in NAMES if name.endswith("_forward")}
 PUBLIC = [n for n in NAMES if n not in IN_PLACE | BACKWARD | SAVING]
+DIFFERENTIABLE = [n for n in PUBLIC if n != "greedy_positions"]  # that one gives indices
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -69,14 +70,14 @@ def _inputs(name, sample):
     return inputs
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_gradients_against_finite_differences(name):
     for sample in operator_table.samples(name, torch.float64):
         inputs = _inputs(name, sample)
         assert torch.autograd.gradcheck(_as_function(name, sample), inputs, atol=1e-6, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_second_derivatives_against_finite_differences(name):
     for sample in operator_table.samples(name, torch.float64)[:2]:
         inputs = _inputs(name, sample)
@@ -89,8 +90,9 @@ def _run_and_differentiate(function, sample):
     sample = copy.deepcopy(sample).with_gradients()
     result = function(*sample.args, **sample.kwargs)
     results = result if isinstance(result, tuple) else (result,)
-    total = sum(r.float().square().sum() for r in results if r.requires_grad)
-    total.backward()
+    terms = [r.float().square().sum() for r in results if r.requires_grad]
+    if terms:
+        sum(terms).backward()
     return [r.detach() for r in results], [t.grad for t in sample.tensors()]
 
 

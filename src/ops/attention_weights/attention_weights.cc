@@ -17,8 +17,10 @@ WeightsKind parse_kind(const std::string& kind) {
   if (kind == "softmax") return WeightsKind::kSoftmax;
   if (kind == "entmax") return WeightsKind::kEntmax;
   if (kind == "talking_heads") return WeightsKind::kTalkingHeads;
+  if (kind == "partial") return WeightsKind::kPartial;
   HEDGEROW_OP_CHECK(kOp, kind == "hedgehog",
-                    "kind must be softmax, entmax, talking_heads or hedgehog; got \"", kind, "\"");
+                    "kind must be softmax, entmax, talking_heads, partial or hedgehog; got \"",
+                    kind, "\"");
   return WeightsKind::kHedgehog;
 }
 
@@ -26,8 +28,8 @@ WeightsKind parse_kind(const std::string& kind) {
 void refuse_what_is_not_taken(WeightsKind kind, const WeightsInputs& in) {
   const auto bit = [](WeightsKind k) { return 1u << static_cast<unsigned>(k); };
   const unsigned entmax = bit(WeightsKind::kEntmax), talking = bit(WeightsKind::kTalkingHeads),
-                 hedgehog = bit(WeightsKind::kHedgehog),
-                 scores = bit(WeightsKind::kSoftmax) | entmax | talking;
+                 partial = bit(WeightsKind::kPartial), hedgehog = bit(WeightsKind::kHedgehog),
+                 scores = bit(WeightsKind::kSoftmax) | entmax | talking | partial;
   struct Argument {
     const char* name;
     bool given;
@@ -36,7 +38,7 @@ void refuse_what_is_not_taken(WeightsKind kind, const WeightsInputs& in) {
   for (const auto& [name, given, kinds] : {
            Argument{"attn_mask", in.attn_mask.has_value(), scores},
            Argument{"scale", in.scale.has_value(), scores},
-           Argument{"alpha", in.alpha.has_value(), entmax | talking},
+           Argument{"alpha", in.alpha.has_value(), entmax | talking | partial},
            Argument{"wq", in.wq.has_value(), hedgehog},
            Argument{"wk", in.wk.has_value(), hedgehog},
            Argument{"bq", in.bq.has_value(), hedgehog},
@@ -47,6 +49,9 @@ void refuse_what_is_not_taken(WeightsKind kind, const WeightsInputs& in) {
            Argument{"m_logits", in.m_logits.has_value(), talking},
            Argument{"x_weights", in.x_weights.has_value(), talking},
            Argument{"m_weights", in.m_weights.has_value(), talking},
+           Argument{"positions", in.positions.has_value(), partial},
+           Argument{"reconstruction", in.reconstruction.has_value(), partial},
+           Argument{"mean", in.mean.has_value(), partial},
        })
     HEDGEROW_OP_CHECK(kOp, !given || (kinds & bit(kind)) != 0, "kind \"", in.kind,
                       "\" does not take ", name, "; got one");
@@ -99,6 +104,14 @@ WeightsKind check_attention_weights(const WeightsInputs& in) {
     case WeightsKind::kTalkingHeads:
       check_mixed_weights(kOp, talking_heads_inputs(in, in.attn_mask));
       break;
+    case WeightsKind::kPartial:
+      HEDGEROW_OP_CHECK(kOp, in.positions && in.reconstruction,
+                        "kind \"partial\" needs positions and reconstruction; got ",
+                        in.positions        ? "positions"
+                        : in.reconstruction ? "reconstruction"
+                                            : "none");
+      check_partial_weights(kOp, partial_inputs(in, in.attn_mask));
+      break;
     case WeightsKind::kHedgehog:
       check_hedgehog(in);
       break;
@@ -121,6 +134,19 @@ TalkingHeadsInputs talking_heads_inputs(const WeightsInputs& in, const OptTensor
           in.q,
           in.k,
           {}};
+}
+
+PartialInputs partial_inputs(const WeightsInputs& in, const OptTensor& mask) {
+  return {{.mean = in.mean,
+           .attn_mask = mask,
+           .is_causal = in.is_causal,
+           .scale = in.scale,
+           .alpha = in.alpha},
+          in.q,
+          in.k,
+          {},
+          *in.positions,
+          *in.reconstruction};
 }
 
 at::Tensor attention_weights(const WeightsInputs& in) {
@@ -169,6 +195,22 @@ at::Tensor talking_heads_attention_weights(const at::Tensor& q, const at::Tensor
                             .m_weights = options.m_weights});
 }
 
+at::Tensor partial_attention_weights(const at::Tensor& q, const at::Tensor& k,
+                                     const at::Tensor& positions, const at::Tensor& reconstruction,
+                                     const PartialOptions& options) {
+  HEDGEROW_OP_CHECK(kOp, options.dropout_p == 0, "dropout_p must be 0; got ", options.dropout_p);
+  return attention_weights({.kind = "partial",
+                            .q = q,
+                            .k = k,
+                            .attn_mask = options.attn_mask,
+                            .is_causal = options.is_causal,
+                            .scale = options.scale,
+                            .alpha = options.alpha,
+                            .positions = positions,
+                            .reconstruction = reconstruction,
+                            .mean = options.mean});
+}
+
 at::Tensor hedgehog_attention_weights(const at::Tensor& q, const at::Tensor& k,
                                       const at::Tensor& wq, const at::Tensor& wk,
                                       const OptTensor& bq, const OptTensor& bk,
@@ -194,6 +236,7 @@ TORCH_LIBRARY_FRAGMENT(hedgerow, m) {
       "is_causal=False, float? scale=None, Tensor? wq=None, Tensor? wk=None, Tensor? bq=None, "
       "Tensor? bk=None, str variant=\"exp\", Tensor? key_mask=None, Tensor? alpha=None, Tensor? "
       "logits_proj=None, Tensor? weights_proj=None, Tensor? x_logits=None, Tensor? m_logits=None, "
-      "Tensor? x_weights=None, Tensor? m_weights=None) -> Tensor",
+      "Tensor? x_weights=None, Tensor? m_weights=None, Tensor? positions=None, Tensor? "
+      "reconstruction=None, Tensor? mean=None) -> Tensor",
       {at::Tag::pt2_compliant_tag});
 }

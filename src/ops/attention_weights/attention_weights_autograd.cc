@@ -10,9 +10,9 @@ namespace hedgerow::ops {
 namespace {
 
 at::Tensor attention_weights_autograd(const WeightsInputs& in) {
-  if (!records_gradient({in.q, in.k},
-                        {in.attn_mask, in.wq, in.wk, in.bq, in.bk, in.alpha, in.logits_proj,
-                         in.weights_proj, in.x_logits, in.m_logits, in.x_weights, in.m_weights})) {
+  if (!records_gradient({in.q, in.k}, {in.attn_mask, in.wq, in.wk, in.bq, in.bk, in.alpha,
+                                       in.logits_proj, in.weights_proj, in.x_logits, in.m_logits,
+                                       in.x_weights, in.m_weights, in.reconstruction, in.mean})) {
     at::AutoDispatchBelowADInplaceOrView guard;
     return attention_weights(in);
   }

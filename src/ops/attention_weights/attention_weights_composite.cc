@@ -41,6 +41,9 @@ at::Tensor attention_weights_composite(WeightsKind kind, const WeightsInputs& in
     case WeightsKind::kTalkingHeads:
       weights = mixed_weights_composite(talking_heads_inputs(in, mask));
       break;
+    case WeightsKind::kPartial:
+      weights = partial_weights_composite(partial_inputs(in, mask));
+      break;
     case WeightsKind::kHedgehog:
       weights = hedgehog_weights_composite({in.q,
                                             in.k,

@@ -9,10 +9,8 @@
 #include "ops/entmax_attention/entmax_attention.h"
 
 namespace hedgerow::ops {
-namespace {
 
-// The dtype and device of what mixes heads of q.
-void check_mixing(const char* op, Named t, const at::Tensor& q) {
+void check_parameter(const char* op, Named t, const at::Tensor& q) {
   const at::ScalarType own = t.tensor.scalar_type(), dtype = q.scalar_type();
   HEDGEROW_OP_CHECK(op, own == dtype || (dtype == at::kBFloat16 && own == at::kFloat), t.name,
                     " must have q's dtype, or be float32 where q is bfloat16; got ", t.name, " ",
@@ -21,10 +19,12 @@ void check_mixing(const char* op, Named t, const at::Tensor& q) {
                     q.device().str(), "; got ", t.tensor.device().str());
 }
 
+namespace {
+
 // A projection [rows, ..]: `rows` is the size of what it mixes.
 void check_projection(const char* op, Named t, const c10::SymInt& rows, const char* layout,
                       const at::Tensor& q) {
-  check_mixing(op, t, q);
+  check_parameter(op, t, q);
   HEDGEROW_OP_CHECK(op, t.tensor.dim() == 2 && t.tensor.sym_size(0) == rows, t.name,
                     " must have shape ", layout, " with ", rows, " rows; got ", t.name, " shape ",
                     shape_text(t.tensor), " and q shape ", shape_text(q));
@@ -42,7 +42,7 @@ struct DynamicTerm {
 void check_dynamic_term(const char* op, const DynamicTerm& t, const at::Tensor& q) {
   if (!t.term) return;
   HEDGEROW_OP_CHECK(op, t.projection, t.name, " needs ", t.projection_name, "; got none");
-  check_mixing(op, {t.name, *t.term}, q);
+  check_parameter(op, {t.name, *t.term}, q);
   check_shape(op, {t.name, *t.term},
               {q.sym_size(0), t.rows, t.projection->sym_size(0), t.projection->sym_size(1)},
               t.layout);

@@ -51,6 +51,9 @@ struct HeadCounts {
 };
 HeadCounts head_counts(const TalkingHeadsInputs& in);
 
+// A parameter has q's dtype, or float32 where q is bfloat16, and q's device.
+void check_parameter(const char* op, Named t, const at::Tensor& q);
+
 // Everything but v and dropout.
 void check_mixed_weights(const char* op, const TalkingHeadsInputs& in);
 void check_talking_heads_attention(const char* op, const TalkingHeadsInputs& in);

@@ -50,27 +50,52 @@ at::Tensor attend(const PartialInputs& in, const at::Tensor& q, const at::Tensor
   return out.to(in.q.scalar_type());
 }
 
+// R common to all queries is the keys of the attention. So is a mean common to them: one more
+// column, for which every query has a 1.
+at::Tensor attention_of_common(const PartialInputs& in, const at::Tensor& centred) {
+  const at::ScalarType dtype = centred.scalar_type();
+  at::Tensor queries = centred, keys = in.reconstruction.to(dtype);  // [S,P] or [H,S,P]
+  OptTensor mask = in.attn_mask;
+  if (in.mean && in.mean->dim() == 3) {
+    mask = with_scores(mask, in.mean->to(dtype).unsqueeze(0));
+  } else if (in.mean) {
+    at::Tensor column = in.mean->to(dtype).unsqueeze(-1);  // [S,1] or [H,S,1]
+    const bool by_head = keys.dim() == 3 || column.dim() == 3;
+    const auto wide = [&](const at::Tensor& t) {
+      return by_head && t.dim() == 2
+                 ? t.expand_symint({in.q.sym_size(1), t.sym_size(0), t.sym_size(1)})
+                 : t;
+    };
+    keys = at::cat({wide(keys), wide(column)}, -1);
+    const at::Tensor one = at::ones({1, 1, 1, 1}, queries.options().requires_grad(false));
+    queries = at::cat({queries, one.expand_symint({queries.sym_size(0), queries.sym_size(1),
+                                                   queries.sym_size(2), 1})},
+                      -1);
+  }
+  const c10::SymInt heads = keys.dim() == 2 ? in.v.sym_size(1) : keys.sym_size(0);
+  return attend(in, queries,
+                keys.contiguous().expand_symint(  // of one copy, whatever B and Hkv
+                    {in.v.sym_size(0), heads, in.v.sym_size(2), keys.sym_size(-1)}),
+                mask);
+}
+
+// R of its own for each query: all scores are in the mask, beside queries and keys of one 0.
+at::Tensor attention_of_own(const PartialInputs& in, const at::Tensor& centred) {
+  at::Tensor scores =
+      reconstructed_scores(centred, in.reconstruction, in.attn_mask || in.is_causal);
+  if (in.mean) scores = scores + with_heads_and_queries(in.mean->to(scores.scalar_type()), 1);
+  const at::Tensor none = at::zeros({1, 1, 1, 1}, scores.options().requires_grad(false));
+  const at::Tensor &q = in.q, &v = in.v;
+  return attend(in, none.expand_symint({q.sym_size(0), q.sym_size(1), q.sym_size(2), 1}),
+                none.expand_symint({v.sym_size(0), v.sym_size(1), v.sym_size(2), 1}),
+                with_scores(in.attn_mask, scores));
+}
+
 // keys: selected_keys'.
 at::Tensor attention_of_selected(const PartialInputs& in, const at::Tensor& keys) {
   const at::Tensor centred = centred_scores(in, keys);
-  const at::ScalarType dtype = centred.scalar_type();
-  at::Tensor added;
-  if (in.mean) added = with_heads_and_queries(in.mean->to(dtype), 1).unsqueeze(0);
-  const c10::SymInt batch = in.v.sym_size(0), kv_heads = in.v.sym_size(1), S = in.v.sym_size(2);
-  if (in.reconstruction.dim() < 4) {
-    const at::Tensor rows = in.reconstruction.to(dtype).contiguous();  // of [S,P] or [H,S,P]
-    const at::Tensor k = rows.expand_symint(
-        {batch, rows.dim() == 2 ? kv_heads : rows.sym_size(0), S, rows.sym_size(-1)});
-    return attend(in, centred, k,
-                  added.defined() ? with_scores(in.attn_mask, added) : in.attn_mask);
-  }
-  // all scores are in the mask, for queries and keys of width 1 that add nothing
-  const at::Tensor scores =
-      reconstructed_scores(centred, in.reconstruction, in.attn_mask || in.is_causal);
-  const at::Tensor none = at::zeros({1, 1, 1, 1}, centred.options().requires_grad(false));
-  return attend(in, none.expand_symint({batch, in.q.sym_size(1), in.q.sym_size(2), 1}),
-                none.expand_symint({batch, kv_heads, S, 1}),
-                with_scores(in.attn_mask, added.defined() ? scores + added : scores));
+  return in.reconstruction.dim() < 4 ? attention_of_common(in, centred)
+                                     : attention_of_own(in, centred);
 }
 
 at::Tensor attention_of_all(const PartialInputs& in) {

@@ -77,6 +77,10 @@ TEST_F(AttentionWeights, AKindRefusesWhatItDoesNotTake) {
   expect({.kind = "softmax", .q = x, .k = x, .alpha = one}, "alpha");
   expect({.kind = "entmax", .q = x, .k = x, .alpha = one, .weights_proj = one}, "weights_proj");
   expect({.kind = "talking_heads", .q = x, .k = x, .wq = one}, "wq");
+  expect({.kind = "softmax", .q = x, .k = x, .mean = one}, "mean");
+  expect({.kind = "partial", .q = x, .k = x, .logits_proj = one}, "logits_proj");
+  expect_refused([&] { attention_weights({.kind = "partial", .q = x, .k = x, .positions = one}); },
+                 "attention_weights", {"needs positions and reconstruction", "got positions"});
 }
 
 }  // namespace

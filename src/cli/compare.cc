@@ -18,7 +18,7 @@ namespace {
 struct CompareOptions {
   std::string teacher, model, data;
   int64_t column = 0, num_texts = 2000, kl_tokens = 4096;
-  std::vector<int64_t> lengths = {128, 256, 512};
+  std::vector<int64_t> lengths;  // none: 128, 256 and 512, as far as positions and text reach
 };
 
 convert::Verifier::Data read_data(const CompareOptions& options,
@@ -28,6 +28,13 @@ convert::Verifier::Data read_data(const CompareOptions& options,
   if (static_cast<int64_t>(texts.size()) > options.num_texts) texts.resize(options.num_texts);
   const convert::TextEncoder encoder(options.teacher);
   const int64_t positions = teacher.encoder->config().max_positions;
+  const int64_t special =
+      static_cast<int64_t>(encoder.special().prefix.size() + encoder.special().suffix.size());
+  for (const int64_t length : options.lengths) {
+    HEDGEROW_CHECK(length > special && length <= positions, "--lengths: must be above the ",
+                   special, " special tokens and at most ", positions,
+                   ", the model's positions; got ", length);
+  }
   const int64_t longest =
       teacher.pooling.max_length > 0 ? std::min(teacher.pooling.max_length, positions) : positions;
   convert::Verifier::Data out;
@@ -38,6 +45,7 @@ convert::Verifier::Data read_data(const CompareOptions& options,
   out.prefix = encoder.special().prefix;
   out.suffix = encoder.special().suffix;
   out.kl_lengths = options.lengths;
+  if (options.lengths.empty()) out.kl_lengths = {128, 256, 512};
   out.kl_tokens = options.kl_tokens;
   return out;
 }
@@ -112,7 +120,10 @@ RunCommand add_compare(CLI::App& command) {
   command.add_option("--column", options->column, "column of a .tsv file, from 1")->type_name("N");
   command.add_option("--texts", options->num_texts, "texts to read, the first ones")
       ->capture_default_str();
-  command.add_option("--lengths", options->lengths, "tokens of the windows for attention")
+  command
+      .add_option(
+          "--lengths", options->lengths,
+          "tokens of the windows for attention (default: 128, 256, 512 where the model has them)")
       ->delimiter(',')
       ->capture_default_str();
   command.add_option("--kl-tokens", options->kl_tokens, "tokens of text at each length")

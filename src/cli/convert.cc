@@ -27,6 +27,8 @@ struct ConvertOptions {
   std::optional<double> distil_lr, recover_lr;
 };
 
+constexpr int64_t kMostLayers = 10000;  // as configs may have
+
 // "0,2,5" or "0-3,5" or "all" (nothing).
 std::vector<int64_t> parse_layers(const std::string& text) {
   std::vector<int64_t> layers;
@@ -39,6 +41,8 @@ std::vector<int64_t> parse_layers(const std::string& text) {
     const bool one = count == 1 && part.find_first_not_of("0123456789") == std::string::npos;
     HEDGEROW_CHECK((one || count == 2) && first >= 0 && (one || last >= first),
                    "--layers: must be all, or numbers and ranges like 0,2,4-5; got ", text);
+    HEDGEROW_CHECK(std::max(first, last) < kMostLayers, "--layers: no model has ", kMostLayers,
+                   " layers; got ", text);
     for (int64_t layer = first; layer <= (one ? first : last); ++layer)
       if (std::find(layers.begin(), layers.end(), layer) == layers.end()) layers.push_back(layer);
   }

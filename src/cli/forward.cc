@@ -56,8 +56,9 @@ models::EncoderInput read_input(const std::string& path) {
     } else if (key == "attention_mask") {
       input.attention_mask = read_ids(value, where);
       const at::Tensor& mask = *input.attention_mask;
-      HEDGEROW_CHECK(mask.eq(0).logical_or(mask.eq(1)).all().item<bool>(), where,
-                     ": must be 0 or 1");
+      const at::Tensor others = mask.masked_select(mask.ne(0).logical_and(mask.ne(1)));
+      HEDGEROW_CHECK(others.numel() == 0, where, ": must be 0 or 1; got ",
+                     others[0].item<int64_t>());
     } else if (key == "token_type_ids") {
       input.token_type_ids = read_ids(value, where);
     } else if (key == "position_ids") {

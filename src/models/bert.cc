@@ -76,6 +76,8 @@ EncoderConfig read_config(const formats::Config& config, const formats::Checkpoi
   c.type_vocab_size = config.get_int_in("type_vocab_size", 1, kLargest);
   c.pad_token_id = config.get_int_or("pad_token_id", 0);
   c.layer_norm_eps = config.get_double_or("layer_norm_eps", 1e-12);
+  HEDGEROW_CHECK(c.layer_norm_eps >= 0 && c.layer_norm_eps < 1, config.where(),
+                 ": layer_norm_eps must be at least 0 and below 1; got ", c.layer_norm_eps);
   c.activation = config.get_string_or("hidden_act", "gelu");
   c.head = read_head(config);
   c.num_labels = c.head == EncoderHead::classification ? read_num_labels(config) : 0;

@@ -44,3 +44,15 @@ def test_bilinear_attention_is_its_formula(path):
         want = torch.einsum("bhts,bsm,hmy->bty", weights, m, p_out)
         got = ops.bilinear_attention(x, m, p, p_out, alpha=alpha)
         torch.testing.assert_close(got, want, atol=1e-12, rtol=1e-12)
+
+
+def test_tokens_of_queries_that_see_nothing_are_not_read(path):
+    x, m = random(2, 5, 3, seed=1), random(2, 7, 4, seed=2)
+    p, p_out = random(2, 3, 4, seed=3), random(2, 4, 3, seed=4)
+    x[:, 3] = torch.nan
+    mask = torch.ones(2, 1, 5, 7, dtype=torch.bool)
+    mask[:, :, 3] = False
+    inputs = [t.clone().requires_grad_() for t in (x, m, p, p_out)]
+    out = ops.bilinear_attention(*inputs, mask)
+    assert (out[:, 3] == 0).all()
+    assert all(grad.isfinite().all() for grad in torch.autograd.grad(out.sum(), inputs))

@@ -338,6 +338,7 @@ def test_long_lines(tiny, tmp_path):
         (["--set", "bias"], "NAME=VALUE"),
         (["--layers", "0,9"], "--layers"),
         (["--layers", "x"], "--layers"),
+        (["--layers", "0-99999999999"], "10000"),
         (["--preset", "slow"], "thorough"),
         (["--length", "65"], "64"),
         (["--batch", "0"], "--batch"),

@@ -8,6 +8,7 @@ import warnings
 import operator_table
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 NAMES = operator_table.operator_names()
 IN_PLACE = {"hedgehog_step_"}
@@ -84,6 +85,26 @@ def test_second_derivatives_against_finite_differences(name):
         assert torch.autograd.gradgradcheck(
             _as_function(name, sample), inputs, atol=1e-6, rtol=1e-5, fast_mode=True
         )
+
+
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_forward_mode_is_right_or_refused(name):
+    sample = operator_table.samples(name, torch.float64)[0]
+    first, *rest = [t.detach() for t in sample.tensors()]
+    function = _as_function(name, sample)
+    direction = torch.randn(
+        first.shape, generator=torch.Generator().manual_seed(1), dtype=first.dtype
+    )
+    try:
+        with forward_ad.dual_level():
+            result = function(forward_ad.make_dual(first, direction), *rest)[0]
+            tangent = forward_ad.unpack_dual(result).tangent
+    except (RuntimeError, NotImplementedError) as error:
+        assert "forward" in str(error).lower(), "refused for another reason"  # noqa: PT017
+        return
+    step = 1e-6 * direction
+    want = (function(first + step, *rest)[0] - function(first - step, *rest)[0]) / 2e-6
+    torch.testing.assert_close(tangent, want, atol=1e-6, rtol=1e-5)
 
 
 def _run_and_differentiate(function, sample):

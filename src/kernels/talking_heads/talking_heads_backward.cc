@@ -89,7 +89,8 @@ class TileBackward {
     for (int64_t s = 0; s < rows_.end(); s += kHeadsPanel) {
       const Panel panel = rows_.panel_at(s);
       for (int64_t key : packed_.bad_keys[panel_at(panel)]) {
-        for (int64_t i = 0; i < p_.key_heads * tile_.rows && key < panel.n; i++) {
+        if (key >= panel.vecs * lanes_) continue;  // products are over whole vectors
+        for (int64_t i = 0; i < p_.key_heads * tile_.rows; i++) {
           const int64_t a = i / tile_.rows, r = i % tile_.rows;
           rows_.scores_of(panel)[a * stride_ + r * kHeadsPanel + key] = 0.0f;
         }
@@ -100,8 +101,9 @@ class TileBackward {
   // dU of values that are not finite, for rows without weight there.
   void clear_values(const Panel& panel, float* du) const {
     for (const auto& [g, key] : packed_.bad_values[panel_at(panel)]) {
+      if (key >= panel.vecs * lanes_) continue;
       const int64_t group = p_.value_heads / p_.value_kv_heads;
-      for (int64_t r = 0; r < tile_.rows && key < panel.n; r++) {
+      for (int64_t r = 0; r < tile_.rows; r++) {
         const int64_t at = r * kHeadsPanel + key;
         bool seen = false;
         for (int64_t h = 0; h < p_.heads; h++) {

@@ -194,6 +194,34 @@ TEST(TalkingHeads, WhatNoHeadSeesIsNotRead) {
   }
 }
 
+// The same where a tile's last panel ends anywhere in a vector.
+TEST(TalkingHeads, WhatNoHeadSeesIsNotReadAtAnyLength) {
+  for (int64_t keys = 1; keys <= 120; keys += 7) {
+    for (const int64_t queries : {49, 100}) {
+      for (const int64_t bad : {int64_t{0}, keys / 2, keys - 1}) {
+        const HeadsCase c =
+            heads_of({"poison", 1, 2, 2, queries, keys, 8, 8, true, MaskForm::kKeyPadding});
+        HeadsData clean(c), poisoned(c);
+        for (HeadsData* x : {&clean, &poisoned}) {
+          const float value = x == &clean ? 0.0f : std::nanf("");
+          std::fill(x->mask.keep.begin(), x->mask.keep.end(), 1);
+          x->mask.keep[bad] = 0;
+          for (int64_t h = 0; h < 2; h++) {
+            x->k.set_row(0, h, bad, value);
+            x->v.set_row(0, h, bad, value);
+          }
+          std::fill_n(x->m_logits.value.begin() + bad * 4, 4, value);
+          std::fill_n(x->m_weights.value.begin() + bad * 4, 4, value);
+          x->run();
+        }
+        SCOPED_TRACE(testing::Message() << queries << " queries, " << keys << " keys, " << bad);
+        expect_same_bits(poisoned, clean);
+        EXPECT_FALSE(std::isnan(clean.dk.max_abs()));
+      }
+    }
+  }
+}
+
 // A key or value that holds NaN spoils the queries that see it and no other.
 TEST(TalkingHeads, CausalQueriesDoNotReadTheFuture) {
   const HeadsCase c = heads_of({"future", 1, 2, 2, 140, 140, 16, 16, true}, 3);

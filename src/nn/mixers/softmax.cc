@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "hedgerow/error.h"
 #include "hedgerow/ops.h"
 #include "nn/mixers/masked_rows.h"
 
@@ -11,7 +12,11 @@ namespace {
 class SoftmaxMixer : public Mixer {
  public:
   SoftmaxMixer(const HeadLayout& layout, const Options& options)
-      : layout_(layout), options_(options) {}
+      : layout_(layout), options_(options) {
+    HEDGEROW_CHECK(layout.key_heads == layout.heads && layout.heads == layout.value_heads,
+                   "softmax: one head count for q, weights and output; got ", layout.key_heads, "/",
+                   layout.heads, "/", layout.value_heads);
+  }
 
   std::string kind() const override { return "softmax"; }
   const Options& options() const override { return options_; }

@@ -43,6 +43,10 @@ const std::vector<OptionSpec>& option_specs() {
 
 // The heads of a model's layout that the options leave.
 HeadLayout layout_of(const HeadLayout& model, const Options& options) {
+  HEDGEROW_CHECK(model.key_heads == model.heads && model.heads == model.value_heads, kKind,
+                 ": the layer that it takes the place of must have one head count for q, weights "
+                 "and output; got ",
+                 model.key_heads, "/", model.heads, "/", model.value_heads);
   HeadLayout layout = model;
   const auto take = [&](const char* name, int64_t most, int64_t& heads) {
     const int64_t count = options.get_int(name);

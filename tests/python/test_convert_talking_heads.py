@@ -81,6 +81,12 @@ def test_fewer_heads(tiny):  # noqa: F811
     assert json.loads(compared)["embedding_cosine"] == pytest.approx(
         result["after"]["embedding_cosine"], abs=0.2
     )
+    for kind in ("softmax", "entmax", "hedgehog", "talking-heads"):
+        again = arguments(tiny, tiny / "heads_again")
+        again[1], again[again.index("--to") + 1] = out, kind
+        assert "2/4/3" in refused(*again), (
+            "a mechanism takes the place of layers with one head count"
+        )
     run_ok(
         "analyze",
         out,
@@ -98,7 +104,11 @@ def test_the_analysis_shows_what_heads_exchange(tiny):  # noqa: F811
     out = tiny / "heads_shown"
     run_ok(*arguments(tiny, out, "--key-heads", "3"))
     analysis, ours = json.loads((out / "analysis.json").read_text()), weights(out)
-    assert set(analysis["head_matrices"]) == set(analysis["head_mixing"]) == {"logits_proj", "weights_proj"}
+    assert (
+        set(analysis["head_matrices"])
+        == set(analysis["head_mixing"])
+        == {"logits_proj", "weights_proj"}
+    )
     for name, layers in analysis["head_matrices"].items():
         figures = analysis["head_mixing"][name]
         for i, rows in enumerate(layers):
@@ -106,11 +116,15 @@ def test_the_analysis_shows_what_heads_exchange(tiny):  # noqa: F811
             assert torch.equal(torch.tensor(rows, dtype=torch.float64), matrix)
             p = torch.linalg.svdvals(matrix)
             p /= p.sum()
-            assert figures["effective_rank"][i] == pytest.approx((-(p * p.log()).sum()).exp().item())
+            assert figures["effective_rank"][i] == pytest.approx(
+                (-(p * p.log()).sum()).exp().item()
+            )
             if name == "logits_proj":
                 assert figures["identity_distance"][i] is None, "3 by 4"
             else:
-                assert figures["identity_distance"][i] == pytest.approx((matrix - torch.eye(HEADS)).norm().item() / HEADS**0.5)
+                assert figures["identity_distance"][i] == pytest.approx(
+                    (matrix - torch.eye(HEADS)).norm().item() / HEADS**0.5
+                )
 
 
 def test_pruned_heads_have_no_divergence_to_report(tiny):  # noqa: F811

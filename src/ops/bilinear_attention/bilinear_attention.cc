@@ -34,14 +34,14 @@ namespace {
 // x with zeros for the tokens of queries that see no key: what they hold is not read.
 at::Tensor asking_tokens(const at::Tensor& x, const at::Tensor& m, const OptTensor& attn_mask,
                          bool is_causal) {
-  if (!attn_mask && !is_causal) return x;
+  if ((!attn_mask && !is_causal) || x.is_meta()) return x;  // a shape has nothing to leave out
   at::Tensor keep = split_mask(attn_mask, is_causal, x.sym_size(1).guard_int(__FILE__, __LINE__),
                                m.sym_size(1).guard_int(__FILE__, __LINE__), x.options())
                         .keep;
   if (!keep.defined()) return x;
   while (keep.dim() < 4) keep = keep.unsqueeze(0);
   const at::Tensor sees = keep.any(-1).any(1).unsqueeze(-1);  // broadcastable to [B,T,1]
-  return at::where(sees, x, at::zeros({}, x.options()));
+  return x.masked_fill(sees.logical_not(), 0);
 }
 
 at::Tensor attention_of_tokens(const at::Tensor& x, const at::Tensor& m, const at::Tensor& p,

@@ -54,13 +54,6 @@ at::Tensor kl_rows(const at::Tensor& log_p, const at::Tensor& log_m) {
   return at::where(p > 0, p * (log_p - log_m), 0).sum(-1);
 }
 
-// The same block of another model's heads.
-QueryBlock with_queries(QueryBlock block, const nn::AttentionTrace& heads) {
-  block.q = heads.q.narrow(2, block.begin, block.count);
-  if (heads.x.defined()) block.x = heads.x.narrow(1, block.begin, block.count);
-  return block;
-}
-
 void check_same_layers(models::Encoder& teacher, models::Encoder& model) {
   HEDGEROW_CHECK(teacher.num_layers() == model.num_layers(),
                  "analysis: both models must have the same layers; got ", teacher.num_layers(),

@@ -31,6 +31,12 @@ nn::AttentionMask mask_of(const nn::AttentionTrace& heads, int64_t begin, int64_
 
 }  // namespace
 
+QueryBlock with_queries(QueryBlock block, const nn::AttentionTrace& heads) {
+  block.q = heads.q.narrow(2, block.begin, block.count);
+  block.x = heads.x.defined() ? heads.x.narrow(1, block.begin, block.count) : at::Tensor();
+  return block;
+}
+
 void for_each_query_block(const nn::AttentionTrace& heads,
                           const std::function<void(const QueryBlock&)>& body) {
   const int64_t num_queries = heads.q.size(2);
@@ -42,8 +48,7 @@ void for_each_query_block(const nn::AttentionTrace& heads,
     // A mixer that is told of causality aligns the ends itself.
     const bool realigned = heads.mask.is_causal && !mask.is_causal;
     const int64_t shift = realigned ? std::max<int64_t>(0, heads.k.size(2) - num_queries) : 0;
-    const at::Tensor x = heads.x.defined() ? heads.x.narrow(1, begin, count) : at::Tensor();
-    body({begin, count, heads.q.narrow(2, begin, count), mask, begin + shift, x});
+    body(with_queries({begin, count, {}, mask, begin + shift, {}}, heads));
   }
 }
 

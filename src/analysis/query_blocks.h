@@ -16,6 +16,9 @@ struct QueryBlock {
   at::Tensor x;                  // [B,count,d_model]: their tokens, where the trace has them
 };
 
+// The block with the queries of these heads in the place of its own.
+QueryBlock with_queries(QueryBlock block, const nn::AttentionTrace& heads);
+
 // Cuts the queries so that the weights of one head in a block are about 64 Ki numbers: temporaries
 // of a dozen heads then stay in the cache, where those of whole layers would be page faults.
 void for_each_query_block(const nn::AttentionTrace& heads,

@@ -202,10 +202,7 @@ formats::Json neighbour_examples(const at::Tensor& teacher, const at::Tensor& mo
 
 formats::Json make_maps(const TextEncoder& encoder, const Corpus& corpus, models::Encoder& teacher,
                         models::Encoder& model) {
-  for (int64_t i = 0; i < model.num_layers(); ++i) {  // maps show the same heads side by side
-    if (model.attention(i).mixer().layout().heads != teacher.attention(i).mixer().layout().heads)
-      return nullptr;
-  }
+  if (!same_heads(teacher, model)) return nullptr;  // maps show heads side by side
   formats::Json sentences = formats::Json::array();
   const int64_t num_texts = static_cast<int64_t>(corpus.heldout.size());
   const int64_t count = std::min(kNumMapTexts, num_texts);

@@ -101,4 +101,17 @@ Corpus load_corpus(const ConvertConfig& config, int64_t max_length) {
   return corpus;
 }
 
+void append_window(const Corpus& corpus, const std::vector<std::vector<int64_t>>& bodies,
+                   int64_t text, int64_t length, std::vector<int64_t>& ids) {
+  int64_t room = length - static_cast<int64_t>(corpus.prefix.size() + corpus.suffix.size());
+  ids.insert(ids.end(), corpus.prefix.begin(), corpus.prefix.end());
+  for (; room > 0; text = (text + 1) % static_cast<int64_t>(bodies.size())) {
+    const auto& body = bodies[text];
+    const int64_t count = std::min<int64_t>(room, body.size());
+    ids.insert(ids.end(), body.begin(), body.begin() + count);
+    room -= count;
+  }
+  ids.insert(ids.end(), corpus.suffix.begin(), corpus.suffix.end());
+}
+
 }  // namespace hedgerow::convert

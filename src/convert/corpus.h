@@ -29,6 +29,11 @@ struct Corpus {
 // Throws Error on bad data files and when no text has a token.
 Corpus load_corpus(const ConvertConfig& config, int64_t max_length);
 
+// Appends to ids a window of `length` tokens, the special ones included, of running text from the
+// given text of `bodies` on, around their end if need be.
+void append_window(const Corpus& corpus, const std::vector<std::vector<int64_t>>& bodies,
+                   int64_t text, int64_t length, std::vector<int64_t>& ids);
+
 // The special tokens that the folder's tokenizer puts around one text.
 struct SpecialTokens {
   std::vector<int64_t> prefix, suffix;

@@ -72,7 +72,7 @@ class DistilObjective : public train::Objective {
     for (const int64_t length : lengths_) {
       if (length > num_tokens(corpus_.watched_bodies)) continue;
       std::vector<int64_t> ids;
-      append_window(corpus_.watched_bodies, 0, length, ids);
+      append_window(corpus_, corpus_.watched_bodies, 0, length, ids);
       windows.emplace_back();
       windows.back().input_ids = at::tensor(ids, at::kLong).unsqueeze(0);
     }
@@ -133,7 +133,7 @@ class DistilObjective : public train::Objective {
     const int64_t spare = teacher_.config().max_positions - length;
     std::vector<int64_t> ids, positions;
     for (int64_t row = 0; row < rows; ++row) {
-      append_window(corpus_.train_bodies,
+      append_window(corpus_, corpus_.train_bodies,
                     draws.below(static_cast<int64_t>(corpus_.train_bodies.size())), length, ids);
       const int64_t offset = draws.below(2) == 0 ? 0 : draws.below(spare + 1);
       for (int64_t t = 0; t < length; ++t) positions.push_back(offset + t);
@@ -148,20 +148,6 @@ class DistilObjective : public train::Objective {
     int64_t count = 0;
     for (const auto& body : bodies) count += static_cast<int64_t>(body.size());
     return count;
-  }
-
-  // Running text from the given text on, around the end of the corpus if need be.
-  void append_window(const std::vector<std::vector<int64_t>>& bodies, int64_t text, int64_t length,
-                     std::vector<int64_t>& ids) const {
-    int64_t room = length - static_cast<int64_t>(corpus_.prefix.size() + corpus_.suffix.size());
-    ids.insert(ids.end(), corpus_.prefix.begin(), corpus_.prefix.end());
-    for (; room > 0; text = (text + 1) % static_cast<int64_t>(bodies.size())) {
-      const auto& body = bodies[text];
-      const int64_t count = std::min<int64_t>(room, body.size());
-      ids.insert(ids.end(), body.begin(), body.begin() + count);
-      room -= count;
-    }
-    ids.insert(ids.end(), corpus_.suffix.begin(), corpus_.suffix.end());
   }
 
   models::Encoder& teacher_;

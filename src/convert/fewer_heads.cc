@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <map>
 
 #include "analysis/head_grams.h"
 #include "hedgerow/error.h"
@@ -17,35 +16,17 @@ constexpr int64_t kWindow = 128, kNumWindows = 32, kWindowsPerPass = 8;
 // Windows of running text from places spread over the corpus.
 std::vector<models::EncoderInput> sample(const Corpus& corpus, int64_t max_positions) {
   const int64_t fixed = static_cast<int64_t>(corpus.prefix.size() + corpus.suffix.size());
-  const int64_t room = std::min(kWindow, max_positions) - fixed;
-  HEDGEROW_CHECK(room > 0, "convert: the model has ", max_positions,
+  const int64_t length = std::min(kWindow, max_positions);
+  HEDGEROW_CHECK(length > fixed, "convert: the model has ", max_positions,
                  " positions, of which special tokens take ", fixed);
-  const auto& bodies = corpus.train_bodies;
-  const int64_t num_texts = static_cast<int64_t>(bodies.size());
-  std::vector<data::Sequence> windows;
-  for (int64_t i = 0; i < kNumWindows; ++i) {
-    data::Sequence window{corpus.prefix, {}};
-    const int64_t first = i * num_texts / kNumWindows;
-    for (int64_t n = 0, left = room; left > 0 && n < num_texts; ++n) {
-      const auto& body = bodies[(first + n) % num_texts];
-      const int64_t count = std::min<int64_t>(left, body.size());
-      window.ids.insert(window.ids.end(), body.begin(), body.begin() + count);
-      left -= count;
-    }
-    window.ids.insert(window.ids.end(), corpus.suffix.begin(), corpus.suffix.end());
-    windows.push_back(window);
-  }
-  std::map<size_t, std::vector<int64_t>> by_length;  // little text: shorter windows
-  for (size_t i = 0; i < windows.size(); ++i)
-    by_length[windows[i].ids.size()].push_back(static_cast<int64_t>(i));
+  const int64_t num_texts = static_cast<int64_t>(corpus.train_bodies.size());
   std::vector<models::EncoderInput> inputs;
-  for (const auto& [length, rows] : by_length) {
-    for (size_t i = 0; i < rows.size(); i += kWindowsPerPass) {
-      const size_t end = std::min(rows.size(), i + kWindowsPerPass);
-      models::EncoderInput input;
-      input.input_ids = data::make_batch(windows, std::span(rows).subspan(i, end - i), 0).input_ids;
-      inputs.push_back(input);
-    }
+  for (int64_t i = 0; i < kNumWindows; i += kWindowsPerPass) {
+    std::vector<int64_t> ids;
+    for (int64_t n = i; n < i + kWindowsPerPass; ++n)
+      append_window(corpus, corpus.train_bodies, n * num_texts / kNumWindows, length, ids);
+    inputs.emplace_back();
+    inputs.back().input_ids = at::tensor(ids, at::kLong).view({kWindowsPerPass, length});
   }
   return inputs;
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "hedgerow/error.h"
 #include "train/progress.h"
@@ -74,6 +75,11 @@ bool all_layers(models::Encoder& a, models::Encoder& b, F f) {
 
 }  // namespace
 
+bool same_heads(models::Encoder& a, models::Encoder& b) {
+  return all_layers(
+      a, b, [](const nn::HeadLayout& x, const nn::HeadLayout& y) { return x.heads == y.heads; });
+}
+
 Measures Verifier::measure(models::LoadedModel& model, const std::string& label) {
   Measures out;
   teacher_embeddings();
@@ -81,9 +87,8 @@ Measures Verifier::measure(models::LoadedModel& model, const std::string& label)
   out.embedding = analysis::embedding_fidelity(teacher_embeddings_, model_embeddings_);
   out.own_kl = std::nan("");
   models::Encoder &theirs = *teacher_.encoder, &ours = *model.encoder;
-  using Layout = const nn::HeadLayout&;
-  if (!all_layers(theirs, ours, [](Layout a, Layout b) { return a.heads == b.heads; })) return out;
-  const bool same = all_layers(theirs, ours, [](Layout a, Layout b) { return a == b; });
+  if (!same_heads(theirs, ours)) return out;
+  const bool same = all_layers(theirs, ours, std::equal_to<nn::HeadLayout>());
   for (const auto& [length, inputs] : windows_) {
     const analysis::HeadTable table = same ? analysis::kl_on_teacher_heads(theirs, ours, inputs)
                                            : analysis::kl_of_models(theirs, ours, inputs);

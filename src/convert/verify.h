@@ -23,6 +23,9 @@ struct Measures {
   double own_kl = 0;
 };
 
+// Whether all layers normalise as many heads in both models, so that they can be compared by head.
+bool same_heads(models::Encoder& a, models::Encoder& b);
+
 class Verifier {
  public:
   // `texts` (with special tokens) are embedded; `bodies` are joined to windows of each length.

@@ -1,5 +1,7 @@
 #include "nn/precision.h"
 
+#include "base/cpu.h"
+
 namespace hedgerow::nn {
 namespace {
 
@@ -7,13 +9,7 @@ thread_local bool in_bfloat16 = false;
 
 }  // namespace
 
-bool has_fast_bfloat16() {
-#if defined(__x86_64__)
-  return __builtin_cpu_supports("avx512bf16");
-#else
-  return false;
-#endif
-}
+bool has_fast_bfloat16() { return cpu_multiplies_bfloat16(); }
 
 LinearInBfloat16::LinearInBfloat16(bool enable) : before_(in_bfloat16) {
   in_bfloat16 = in_bfloat16 || enable;

@@ -127,6 +127,19 @@ def floating(inputs):
     return [t for t in inputs.values() if torch.is_tensor(t) and t.is_floating_point()]
 
 
+def check_gradients(operator, inputs):
+    """First and second derivatives of all floating arguments against finite differences."""
+    names = [name for name, t in inputs.items() if torch.is_tensor(t) and t.is_floating_point()]
+
+    def attend(*tensors):
+        return operator(**inputs | dict(zip(names, tensors, strict=True)))
+
+    tensors = tuple(inputs[name] for name in names)
+    options = {"atol": 1e-6, "rtol": 1e-5, "fast_mode": True}
+    assert torch.autograd.gradcheck(attend, tensors, **options)
+    assert torch.autograd.gradgradcheck(attend, tensors, **options)
+
+
 def cast(inputs, dtype):
     """Copies of the inputs that require gradients, numbers in that dtype."""
     tensors = {name: t for name, t in inputs.items() if torch.is_tensor(t)}

@@ -47,7 +47,9 @@ def swap(folder, layers, entry):
 
 def relu_layer():
     """Hedgehog's baseline map with biases that leave few features above 0: many weights are 0."""
-    layer = {name: torch.eye(WIDTH) + 0.3 * torch.randn(HEADS, WIDTH, WIDTH) for name in ("wq", "wk")}
+    layer = {
+        name: torch.eye(WIDTH) + 0.3 * torch.randn(HEADS, WIDTH, WIDTH) for name in ("wq", "wk")
+    }
     return layer | {name: -2.0 - torch.rand(HEADS, WIDTH) for name in ("bq", "bk")}
 
 
@@ -67,11 +69,24 @@ def root(tmp_path_factory):
     rng = random.Random(1)
     lines = []
     for _ in range(40):
-        lines.append(" ".join(rng.choice(WORDS) + rng.choice(["", "s", "ing", "ers"]) for _ in range(rng.randint(1, 14))))
+        lines.append(
+            " ".join(
+                rng.choice(WORDS) + rng.choice(["", "s", "ing", "ers"])
+                for _ in range(rng.randint(1, 14))
+            )
+        )
     (root / "text.txt").write_text("\n".join(lines) + "\n")
     model.added = {
-        "relu": swap(root / "relu", [relu_layer() for _ in range(LAYERS)], {"mixer": "hedgehog", "map": "relu", "bias": True}),
-        "entmax": swap(root / "entmax", [{"alpha_raw": torch.randn(HEADS)} for _ in range(LAYERS)], {"mixer": "entmax", "alpha": "learned"}),
+        "relu": swap(
+            root / "relu",
+            [relu_layer() for _ in range(LAYERS)],
+            {"mixer": "hedgehog", "map": "relu", "bias": True},
+        ),
+        "entmax": swap(
+            root / "entmax",
+            [{"alpha_raw": torch.randn(HEADS)} for _ in range(LAYERS)],
+            {"mixer": "entmax", "alpha": "learned"},
+        ),
     }
     model.lines = lines
     return root, model.double()
@@ -119,7 +134,9 @@ def expected(model, kind, folder, lines, reach, length=48):
         tokens = tokenizer.encode(line).tokens
         if len(tokens) > length:
             tokens = [*tokens[: length - 1], "[SEP]"]
-        weights = np.stack(weights_of(model, kind, [tokenizer.token_to_id(t) for t in tokens]))  # [L,H,T,T]
+        weights = np.stack(
+            weights_of(model, kind, [tokenizer.token_to_id(t) for t in tokens])
+        )  # [L,H,T,T]
         density.append((weights != 0).mean((2, 3)))
         each = entropy(weights)  # [L,H,T]
         rows_entropy.append(each)
@@ -137,7 +154,9 @@ def expected(model, kind, folder, lines, reach, length=48):
         "density": np.mean(density, 0),
         "entropy": np.concatenate(rows_entropy, -1).mean(-1),
         "diversity": np.concatenate(rows_diversity, -1).mean(-1),
-        "at_offset": np.stack([np.concatenate(values, -1).mean(-1) for values in at_offset.values()]),
+        "at_offset": np.stack(
+            [np.concatenate(values, -1).mean(-1) for values in at_offset.values()]
+        ),
         "subword_merging": np.mean(merging, 0),
         "groups": groups,
     }
@@ -169,7 +188,9 @@ def test_alpha_is_shown(root):
     alpha = [(1 + layer["alpha_raw"].sigmoid()).tolist() for layer in model.added["entmax"]]
     assert np.abs(np.array(ours["head_values"]["alpha"]) - np.array(alpha)).max() < 1e-6
     assert analyzed(root, "softmax")["head_values"] == analyzed(root, "relu")["head_values"] == {}
-    assert "alpha" in run_ok("analyze", root / "entmax", "--data", root / "text.txt").splitlines()[0]
+    assert (
+        "alpha" in run_ok("analyze", root / "entmax", "--data", root / "text.txt").splitlines()[0]
+    )
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -190,18 +211,24 @@ def test_histogram_and_rankings_follow_from_the_tables(root, kind):
     for head in ranked:
         assert head["offset"] == ours["offsets"][at[:, head["layer"], head["head"]].argmax()]
     merging = ours["subword_merging_heads"]
-    assert [head["weight"] for head in merging] == sorted(np.ravel(ours["subword_merging"]).tolist(), reverse=True)
+    assert [head["weight"] for head in merging] == sorted(
+        np.ravel(ours["subword_merging"]).tolist(), reverse=True
+    )
 
 
 def test_length_texts_and_columns(root, tmp_path):
     root, model = root
-    ours = analyzed(root, "softmax", "--texts", "5", "--length", "8", "--offsets", "1", "--dtype", "float64")
+    ours = analyzed(
+        root, "softmax", "--texts", "5", "--length", "8", "--offsets", "1", "--dtype", "float64"
+    )
     theirs = expected(model, "softmax", root / "softmax", model.lines[:5], 1, length=8)
     assert ours["data"]["texts"] == 5 and ours["data"]["length"] == 8
     assert np.abs(np.array(ours["entropy"]) - theirs["entropy"]).max() < 1e-9
     table = tmp_path / "text.tsv"
     table.write_text("".join(f"{i}\t{line}\n" for i, line in enumerate(model.lines)))
-    by_column = json.loads(run_ok("analyze", root / "softmax", "--data", table, "--column", "2", "--json"))
+    by_column = json.loads(
+        run_ok("analyze", root / "softmax", "--data", table, "--column", "2", "--json")
+    )
     assert by_column["entropy"] == analyzed(root, "softmax")["entropy"]
 
 
@@ -211,7 +238,13 @@ def test_one_text_alone_and_without_pieces(root, tmp_path):
     text.write_text("hedge row bird\n")
     ours = json.loads(run_ok("analyze", root / "softmax", "--data", text, "--json"))
     assert ours["subword_merging"] is None and ours["subword_merging_heads"] == []
-    assert ours["data"] == {"file": "one.txt", "texts": 1, "tokens": 5, "length": 48, "subword_groups": 0}
+    assert ours["data"] == {
+        "file": "one.txt",
+        "texts": 1,
+        "tokens": 5,
+        "length": 48,
+        "subword_groups": 0,
+    }
     assert ours["at_offset"][0] == [[None] * HEADS] * LAYERS, "no token is 5 before another"
     out = run_ok("analyze", root / "softmax", "--data", text)
     assert "density" in out and "1 texts" in out.replace("1 text,", "1 texts,")
@@ -226,16 +259,30 @@ def test_threads_and_repetition_change_nothing(root):
 def test_folder_and_maps(root, tmp_path):
     root, model = root
     out = tmp_path / "out"
-    printed = run_ok("analyze", root / "relu", "--data", root / "text.txt", "--out", out, "--examples", "3", "--quiet")
+    printed = run_ok(
+        "analyze",
+        root / "relu",
+        "--data",
+        root / "text.txt",
+        "--out",
+        out,
+        "--examples",
+        "3",
+        "--quiet",
+    )
     assert printed == ""
     assert sorted(path.name for path in out.iterdir()) == ["heads.json", "maps.json", "report.html"]
     heads = json.loads((out / "heads.json").read_text())
-    assert heads["model"]["mixers"][0]["map"] == "relu" and heads["command"].startswith("hedgerow analyze")
+    assert heads["model"]["mixers"][0]["map"] == "relu" and heads["command"].startswith(
+        "hedgerow analyze"
+    )
     assert heads["density"] == analyzed(root, "relu")["density"]
     maps = json.loads((out / "maps.json").read_text())
     assert maps["zeros"] == "exact" and maps["sides"] == ["model"] and len(maps["sentences"]) == 3
     tokenizer = tokenizers.Tokenizer.from_file(str(root / "relu" / "tokenizer.json"))
-    for sentence, line in zip(maps["sentences"], (model.lines[0], model.lines[13], model.lines[26])):
+    for sentence, line in zip(
+        maps["sentences"], (model.lines[0], model.lines[13], model.lines[26])
+    ):
         encoding = tokenizer.encode(line)
         assert sentence["text"] == line and sentence["tokens"] == encoding.tokens
         weights = np.stack(weights_of(model, "relu", encoding.ids))
@@ -251,7 +298,17 @@ def test_existing_output_is_refused_and_replaced_when_complete(root, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "mine.txt").write_text("keep")
-    command = ["analyze", root / "softmax", "--data", root / "text.txt", "--out", out, "--texts", "4", "--quiet"]
+    command = [
+        "analyze",
+        root / "softmax",
+        "--data",
+        root / "text.txt",
+        "--out",
+        out,
+        "--texts",
+        "4",
+        "--quiet",
+    ]
     assert "--force" in refused(*command)
     assert (out / "mine.txt").read_text() == "keep"
     refused(*command, "--force", "--length", "49")
@@ -289,8 +346,12 @@ def test_bad_files(root, tmp_path):
     root, _ = root
     text = tmp_path / "empty.txt"
     text.write_text("\n\n")
-    assert "empty.txt" in refused("analyze", root / "softmax", "--data", text, "--out", tmp_path / "out")
+    assert "empty.txt" in refused(
+        "analyze", root / "softmax", "--data", text, "--out", tmp_path / "out"
+    )
     text.write_bytes(b"caf\xe9\n")
-    assert "UTF-8" in refused("analyze", root / "softmax", "--data", text, "--out", tmp_path / "out")
+    assert "UTF-8" in refused(
+        "analyze", root / "softmax", "--data", text, "--out", tmp_path / "out"
+    )
     refused("analyze", tmp_path, "--data", root / "text.txt", "--out", tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["empty.txt"]

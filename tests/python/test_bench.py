@@ -26,20 +26,47 @@ def test_operators_are_checked_and_timed():
 
 @pytest.mark.parametrize(("heads", "width"), [(8, 24), (12, 16), (24, 8), (48, 5)])
 def test_talking_heads_beside_einsum(heads, width):
-    rows = bench("ops", "--method", "talking_heads", "--heads", str(heads), "--head-dim", str(width), "--length", "33,70",
-                 "--max-eager-length", "33")["rows"]
+    rows = bench(
+        "ops",
+        "--method",
+        "talking_heads",
+        "--heads",
+        str(heads),
+        "--head-dim",
+        str(width),
+        "--length",
+        "33,70",
+        "--max-eager-length",
+        "33",
+    )["rows"]
     assert len(rows) == 2 * 2 * 2
     for row in rows:
-        assert (row["heads"], row["head_dim"]) == (heads, width) and row["ratio"] > 0 and 0 <= row["error"] < 1e-4
+        assert (
+            (row["heads"], row["head_dim"]) == (heads, width)
+            and row["ratio"] > 0
+            and 0 <= row["error"] < 1e-4
+        )
         assert ("eager_ms" in row) == ("eager_peak_bytes" in row) == (row["T"] == 33)
-        pairs = heads * (row["T"] ** 2 if row["mask"] == "dense" else row["T"] * (row["T"] + 1) // 2)
+        pairs = heads * (
+            row["T"] ** 2 if row["mask"] == "dense" else row["T"] * (row["T"] + 1) // 2
+        )
         products = 2 * (width + heads) if row["step"] == "forward" else 7 * width + 9 * heads
         assert row["gflops"] * row["ms"] * 1e6 == pytest.approx(2 * pairs * products)
 
 
 @pytest.mark.parametrize("alpha", ["1.5", "mix"])
 def test_talking_heads_with_entmax(alpha):
-    rows = bench("ops", "--method", "talking_heads_entmax", "--alpha", alpha, "--length", "40", "--heads", "3")["rows"]
+    rows = bench(
+        "ops",
+        "--method",
+        "talking_heads_entmax",
+        "--alpha",
+        alpha,
+        "--length",
+        "40",
+        "--heads",
+        "3",
+    )["rows"]
     assert [row["alpha"] for row in rows] == [alpha] * 4
     for row in rows:
         assert row["eager_ms"] > 0 and 0 <= row["error"] < 1e-4 and 0 < row["density"] <= 1
@@ -47,17 +74,23 @@ def test_talking_heads_with_entmax(alpha):
 
 def test_long_rows_leave_out_softmax(tmp_path):
     out = tmp_path / "bench.json"
-    document = bench("ops", "--length", "40", "--method", "hedgehog", "--max-sdpa-length", "39", "--out", out)
+    document = bench(
+        "ops", "--length", "40", "--method", "hedgehog", "--max-sdpa-length", "39", "--out", out
+    )
     assert all("sdpa_ms" not in row for row in document["rows"])
     assert json.loads(out.read_text())["rows"] == document["rows"]
 
 
 def test_layers_of_models(tmp_path):
     tiny_folder(tmp_path / "plain")
-    assert [row["mixer"] for row in bench("model", tmp_path / "plain", "--length", "5,9")["rows"]] == ["softmax"] * 2
+    assert [
+        row["mixer"] for row in bench("model", tmp_path / "plain", "--length", "5,9")["rows"]
+    ] == ["softmax"] * 2
     config = json.loads((tmp_path / "plain" / "config.json").read_text())
     positions = config["max_position_embeddings"]
-    rows = bench("model", tmp_path / "plain", "--layer", "1", "--length", str(4 * positions))["rows"]
+    rows = bench("model", tmp_path / "plain", "--layer", "1", "--length", str(4 * positions))[
+        "rows"
+    ]
     assert rows[0]["T"] == 4 * positions, "a layer alone has no positions"
 
 

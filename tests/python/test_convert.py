@@ -22,7 +22,9 @@ WORDS = [f"w{letter}{digit}" for letter in "abcdefgh" for digit in range(8)]
 def tiny(tmp_path_factory):
     """A model folder with its tokenizer, and a text file of 400 lines."""
     root = tmp_path_factory.mktemp("convert")
-    vocab = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])}
+    vocab = {
+        token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
+    }
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocab, unk_token="[UNK]"))
     tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
@@ -85,7 +87,14 @@ def converted(tiny):
 
 
 def test_run_folder(tiny, converted):
-    for name in ("config.json", "tokenizer.json", "run.toml", "analysis.json", "maps.json", "report.html"):
+    for name in (
+        "config.json",
+        "tokenizer.json",
+        "run.toml",
+        "analysis.json",
+        "maps.json",
+        "report.html",
+    ):
         assert (converted / name).stat().st_size > 0, name
     assert not (converted / "training").exists()
     assert not (converted / "head_values.jsonl").exists(), "Hedgehog keeps no value for a head"
@@ -107,14 +116,20 @@ def test_quality_rises(converted):
     before, distilled, after = (result[s] for s in ("before", "after_distil", "after"))
     assert 0 <= distilled["kl"]["64"] < before["kl"]["64"]
     assert after["embedding_cosine"] > before["embedding_cosine"]
-    assert before["embedding_cosine"] < 0.9999, "the swap must change something for this to be a test"
+    assert before["embedding_cosine"] < 0.9999, (
+        "the swap must change something for this to be a test"
+    )
     losses = [loss for stage, _, _, loss in logged(converted) if stage == "distil"]
     assert sum(losses[-5:]) < sum(losses[:5])
 
 
 def test_analysis_has_heads_of_layers(converted):
     analysis = json.loads((converted / "analysis.json").read_text())
-    for table in (analysis["kl"]["before"], analysis["kl"]["after"], analysis["entropy"]["teacher"]):
+    for table in (
+        analysis["kl"]["before"],
+        analysis["kl"]["after"],
+        analysis["entropy"]["teacher"],
+    ):
         assert [len(heads) for heads in table] == [4, 4]
         assert all(value >= 0 for heads in table for value in heads)
     mean = sum(sum(heads) / 4 for heads in analysis["kl"]["before"]) / 2
@@ -125,13 +140,33 @@ def test_analysis_has_heads_of_layers(converted):
 
 def test_compare_agrees_with_the_summary_and_with_itself(tiny, converted):
     itself = json.loads(
-        run_ok("compare", tiny / "model", tiny / "model", "--data", tiny / "text.txt", "--lengths", "64", "--json", "--quiet")
+        run_ok(
+            "compare",
+            tiny / "model",
+            tiny / "model",
+            "--data",
+            tiny / "text.txt",
+            "--lengths",
+            "64",
+            "--json",
+            "--quiet",
+        )
     )
     assert itself["embedding_cosine"] == pytest.approx(1, abs=1e-6)
     assert itself["nn_agreement"] == itself["top10_overlap"] == 1
     assert itself["kl"]["64"] == pytest.approx(0, abs=1e-6)
     other = json.loads(
-        run_ok("compare", tiny / "model", converted, "--data", tiny / "text.txt", "--lengths", "64", "--json", "--quiet")
+        run_ok(
+            "compare",
+            tiny / "model",
+            converted,
+            "--data",
+            tiny / "text.txt",
+            "--lengths",
+            "64",
+            "--json",
+            "--quiet",
+        )
     )
     assert 0.5 < other["embedding_cosine"] < 0.99999
     assert other["kl"]["64"] > 0
@@ -170,23 +205,39 @@ def test_lora_changes_only_the_projections(tiny):
     out = tiny / "lora"
     run_ok(*arguments(tiny, out, "--lora", "4"))
     teacher = weights(tiny / "model")
-    changed = [n for n, v in weights(out).items() if ".hedgerow." not in n and not torch.equal(v, teacher[n])]
+    changed = [
+        n
+        for n, v in weights(out).items()
+        if ".hedgerow." not in n and not torch.equal(v, teacher[n])
+    ]
     assert changed and all(
-        n.endswith((".query.weight", ".key.weight", ".value.weight", "attention.output.dense.weight")) for n in changed
+        n.endswith(
+            (".query.weight", ".key.weight", ".value.weight", "attention.output.dense.weight")
+        )
+        for n in changed
     )
 
 
 def test_held_out_text_is_watched_and_the_best_kept(tiny):
     """Ten evaluations a stage at most, on texts beyond the verified ones; best/ while it runs."""
     out = tiny / "watched"
-    command = arguments(tiny, out, "--verify-texts", "12", "--distil-steps", "20", "--recover-steps", "30")
+    command = arguments(
+        tiny, out, "--verify-texts", "12", "--distil-steps", "20", "--recover-steps", "30"
+    )
     status, stderr = interrupt_after(command, out, 40)
     assert status == 130, stderr
     assert (tiny / "watched.partial" / "training" / "best" / "state.safetensors").exists()
     run_ok(*command, "--resume")
     held = [entry for entry in logged(out) if entry[1] == "heldout"]
     assert [entry[:3] for entry in held] == [
-        (stage, "heldout", step) for stage, step in (("distil", 10), ("distil", 20), ("recover", 10), ("recover", 20), ("recover", 30))
+        (stage, "heldout", step)
+        for stage, step in (
+            ("distil", 10),
+            ("distil", 20),
+            ("recover", 10),
+            ("recover", 20),
+            ("recover", 30),
+        )
     ]
     assert held[1][3] < held[0][3], "distillation must lower the held-out loss"
     whole = tiny / "watched_whole"
@@ -201,7 +252,11 @@ def test_two_runs_do_not_share_a_folder(tiny):
     try:
         log = tiny / "shared.partial" / "metrics.jsonl"
         deadline = time.time() + 120
-        while process.poll() is None and time.time() < deadline and not (log.exists() and log.stat().st_size):
+        while (
+            process.poll() is None
+            and time.time() < deadline
+            and not (log.exists() and log.stat().st_size)
+        ):
             time.sleep(0.01)
         assert process.poll() is None
         for option in ("--force", "--resume"):
@@ -235,7 +290,9 @@ def test_existing_output_is_refused_and_replaced_only_when_complete(tiny):
     out.mkdir()
     (out / "precious.txt").write_text("old")
     assert "exists" in refused(*arguments(tiny, out))
-    assert "missing.txt" in refused(*arguments(tiny, out, "--force", "--heldout", tiny / "missing.txt"))
+    assert "missing.txt" in refused(
+        *arguments(tiny, out, "--force", "--heldout", tiny / "missing.txt")
+    )
     assert (out / "precious.txt").read_text() == "old"
     assert not (tiny / "existing.partial").exists()
     run_ok(*arguments(tiny, out, "--force"))
@@ -252,7 +309,9 @@ def test_resume_of_complete_does_nothing(tiny, converted):
 
 def interrupt_after(command, folder, num_lines, signal_number=signal.SIGINT):
     """Start the program, signal it when metrics.jsonl has so many lines; status and stderr."""
-    process = subprocess.Popen([program_path(), *map(str, command)], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [program_path(), *map(str, command)], stderr=subprocess.PIPE, text=True
+    )
     log = folder.with_name(folder.name + ".partial") / "metrics.jsonl"
     deadline = time.time() + 120
     while process.poll() is None and time.time() < deadline:
@@ -312,7 +371,17 @@ def test_interrupted_force_keeps_the_old(tiny):
 def test_bad_data(tiny, tmp_path, content, needle):
     data = tmp_path / "bad.txt"
     data.write_bytes(content)
-    command = ["convert", tiny / "model", "--to", "hedgehog", "--data", data, "--out", tmp_path / "out", "--quiet"]
+    command = [
+        "convert",
+        tiny / "model",
+        "--to",
+        "hedgehog",
+        "--data",
+        data,
+        "--out",
+        tmp_path / "out",
+        "--quiet",
+    ]
     message = refused(*command)
     assert needle in message and "bad.txt" in message
     assert list(tmp_path.iterdir()) == [data], "nothing is left behind"

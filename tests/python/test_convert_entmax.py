@@ -25,7 +25,9 @@ def learned(tiny):  # noqa: F811
 def test_learned_alphas_train_alone_first(tiny, learned):  # noqa: F811
     teacher, ours = weights(tiny / "model"), weights(learned)
     raw = {name: value for name, value in ours.items() if ".hedgerow." in name}
-    assert len(raw) == 2 and all(name.endswith("alpha_raw") and value.shape == (4,) for name, value in raw.items())
+    assert len(raw) == 2 and all(
+        name.endswith("alpha_raw") and value.shape == (4,) for name, value in raw.items()
+    )
     config = json.loads((learned / "config.json").read_text())
     start = torch.logit(torch.tensor(float(config["hedgerow"]["layers"][0]["start"]) - 1))
     assert all((value - start).abs().max() > 1e-3 for value in raw.values()), "alphas must move"
@@ -63,7 +65,10 @@ def test_fixed_alpha_then_everything(tiny):  # noqa: F811
     run_ok(*arguments(tiny, out, "--alpha", "1.5"))
     assert not [name for name in weights(out) if ".hedgerow." in name]
     config = json.loads((out / "config.json").read_text())
-    assert all(layer["mixer"] == "entmax" and layer["alpha"] == "1.5" for layer in config["hedgerow"]["layers"])
+    assert all(
+        layer["mixer"] == "entmax" and layer["alpha"] == "1.5"
+        for layer in config["hedgerow"]["layers"]
+    )
     result = summary(out)
     heads = result["heads"]
     assert heads["alpha"] == [[1.5] * 4] * 2 and heads["length"] == 64
@@ -73,7 +78,17 @@ def test_fixed_alpha_then_everything(tiny):  # noqa: F811
     assert heads["mean_density"] == pytest.approx(sum(densities) / 8)
     assert len(heads["diversity"]) == 2 and all(0 <= value <= 1 for value in heads["diversity"])
     assert result["after"]["embedding_cosine"] > result["before"]["embedding_cosine"]
-    again = run_ok("compare", tiny / "model", out, "--data", tiny / "text.txt", "--lengths", "64", "--json", "--quiet")
+    again = run_ok(
+        "compare",
+        tiny / "model",
+        out,
+        "--data",
+        tiny / "text.txt",
+        "--lengths",
+        "64",
+        "--json",
+        "--quiet",
+    )
     assert json.loads(again)["embedding_cosine"] < 1
 
 

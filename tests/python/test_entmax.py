@@ -37,7 +37,9 @@ def _row_by_bisection(z: numpy.ndarray, alpha: float) -> numpy.ndarray:
             return numpy.where(e * w > -1, numpy.exp(numpy.log1p(u) / e), 0)
 
         return root(by_lambda, numpy.longdouble(0), numpy.log(numpy.longdouble(len(z))) + 1)
-    for least in sorted(z):  # the smallest supported score is the first whose weight is not negative
+    for least in sorted(
+        z
+    ):  # the smallest supported score is the first whose weight is not negative
         above = z >= least
 
         def by_least(minus_p, above=above, least=least):
@@ -129,7 +131,9 @@ def test_monotone_in_each_score(path):
 
 MASKS = {
     "none": lambda b, h, t, s: None,
-    "keys": lambda b, h, t, s: (_random(b, 1, 1, s, seed=5) > -0.7).index_fill(3, torch.tensor(0), True),
+    "keys": lambda b, h, t, s: (_random(b, 1, 1, s, seed=5) > -0.7).index_fill(
+        3, torch.tensor(0), True
+    ),
     "rows": lambda b, h, t, s: torch.arange(t).view(t, 1) != 1,
     "heads": lambda b, h, t, s: _random(h, t, s, seed=6) > -0.5,
     "bias": lambda b, h, t, s: _random(h, 1, s, seed=7),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from hedgerow import ops
-from talking_heads_formula import assert_near, assert_refused, cast, random, run
+from talking_heads_formula import assert_near, assert_refused, cast, check_gradients, random, run
 
 B, H, HKV, T, S, D, DV, P = 2, 4, 2, 33, 65, 8, 5, 6
 
@@ -193,16 +193,7 @@ def _small(variant):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_gradcheck(variant):
-    inputs = _small(variant)
-    names = [name for name, t in inputs.items() if torch.is_tensor(t) and t.is_floating_point()]
-
-    def attend(*tensors):
-        return ops.partial_attention(**inputs | dict(zip(names, tensors, strict=True)))
-
-    tensors = tuple(inputs[name] for name in names)
-    options = {"atol": 1e-6, "rtol": 1e-5, "fast_mode": True}
-    assert torch.autograd.gradcheck(attend, tensors, **options)
-    assert torch.autograd.gradgradcheck(attend, tensors, **options)
+    check_gradients(ops.partial_attention, _small(variant))
 
 
 @pytest.mark.parametrize("variant", ["common", "no mean", "by head", "own by head", "own R alone"])

@@ -28,7 +28,10 @@ SECTIONS = ("glance", "density", "learned", "spread", "roles", "maps", "run")
 
 @pytest.mark.parametrize(("layers", "heads"), [(1, 1), (3, 5), (6, 12), (24, 16)])
 def test_charts_are_drawn_for_any_shape(browser, tmp_path, layers, heads):
-    show(browser, page_of(synthetic.write_analysis(tmp_path, layers=layers, heads=heads, seed=layers)))
+    show(
+        browser,
+        page_of(synthetic.write_analysis(tmp_path, layers=layers, heads=heads, seed=layers)),
+    )
     drawn = charts(browser)
     # density: by layer, sorted, by text; alpha: heads, histogram, over training, against density where
     # there are two heads; entropy, diversity; distances
@@ -36,10 +39,21 @@ def test_charts_are_drawn_for_any_shape(browser, tmp_path, layers, heads):
     for chart in drawn:
         assert chart["role"] == "img" and len(chart["label"]) > 10
         assert chart["shapes"] >= 1 and chart["texts"] >= 3 and chart["wide"] > 200, chart
-    dots = browser.execute_script("return document.querySelectorAll('#density .chart')[0].querySelectorAll('svg path').length")
+    dots = browser.execute_script(
+        "return document.querySelectorAll('#density .chart')[0].querySelectorAll('svg path').length"
+    )
     assert dots >= layers * heads, "every head has a dot"
-    wait_for(lambda: browser.execute_script("return document.querySelector('.atlas-scroll canvas').dataset.done") == "true")
-    assert all(count > 5 for count in colours_of(browser, ".map-frame canvas, .atlas-scroll canvas"))
+    wait_for(
+        lambda: (
+            browser.execute_script(
+                "return document.querySelector('.atlas-scroll canvas').dataset.done"
+            )
+            == "true"
+        )
+    )
+    assert all(
+        count > 5 for count in colours_of(browser, ".map-frame canvas, .atlas-scroll canvas")
+    )
     for section in SECTIONS:
         assert len(browser.find_element(By.ID, section).text) > 60
     no_errors(browser)
@@ -49,8 +63,25 @@ def test_zeros_are_empty_and_small_weights_are_not(browser, tmp_path):
     tokens = ["[CLS]", "a", "b", "[SEP]"]
     data = bytes([255, 0, 0, 0, 1, 254, 0, 0, 128, 0, 128, 1, 0, 0, 0, 255])
     synthetic.write_analysis(tmp_path, layers=1, heads=1)
-    (tmp_path / "maps.json").write_text(json.dumps({"scale": "sqrt", "sides": ["model"], "zeros": "exact", "heads": [1], "sentences": [
-        {"text": "a b", "tokens": tokens, "size": 4, "bin": 1, "model": base64.b64encode(data).decode()}]}))
+    (tmp_path / "maps.json").write_text(
+        json.dumps(
+            {
+                "scale": "sqrt",
+                "sides": ["model"],
+                "zeros": "exact",
+                "heads": [1],
+                "sentences": [
+                    {
+                        "text": "a b",
+                        "tokens": tokens,
+                        "size": 4,
+                        "bin": 1,
+                        "model": base64.b64encode(data).decode(),
+                    }
+                ],
+            }
+        )
+    )
     show(browser, page_of(tmp_path))
     group = browser.find_element(By.CSS_SELECTOR, ".maps")
     group.send_keys(Keys.ESCAPE)
@@ -76,7 +107,10 @@ def test_zeros_are_empty_and_small_weights_are_not(browser, tmp_path):
     words[2].click()
     readout = browser.find_element(By.CSS_SELECTOR, ".readout")
     assert "b (token 3) puts weight on 3 of 4 tokens and exactly none on 1." in readout.text
-    assert [word.get_attribute("class").split()[1:2] == ["none"] for word in browser.find_elements(By.CSS_SELECTOR, ".word")] == [False, True, False, False]
+    assert [
+        word.get_attribute("class").split()[1:2] == ["none"]
+        for word in browser.find_elements(By.CSS_SELECTOR, ".word")
+    ] == [False, True, False, False]
     group.send_keys(Keys.SHIFT, Keys.ARROW_LEFT, Keys.NULL)
     assert "On a (token 2) exactly 0." in readout.text
     no_errors(browser)
@@ -86,7 +120,11 @@ def test_keys_and_controls(browser, analysis):
     show(browser, analysis)
     group = browser.find_element(By.CSS_SELECTOR, ".maps")
     assert status(browser) == "Layer 1 of 6, head 1 of 12"
-    for key, expected in ((Keys.ARROW_RIGHT, "Layer 1 of 6, head 2 of 12"), (Keys.ARROW_DOWN, "Layer 2 of 6, head 2 of 12"), (Keys.ARROW_UP, "Layer 1 of 6, head 2 of 12")):
+    for key, expected in (
+        (Keys.ARROW_RIGHT, "Layer 1 of 6, head 2 of 12"),
+        (Keys.ARROW_DOWN, "Layer 2 of 6, head 2 of 12"),
+        (Keys.ARROW_UP, "Layer 1 of 6, head 2 of 12"),
+    ):
         group.send_keys(key)
         assert status(browser) == expected
     Select(browser.find_element(By.ID, "pick-sentence")).select_by_index(1)
@@ -96,15 +134,22 @@ def test_keys_and_controls(browser, analysis):
     for _ in range(row - 1):
         group.send_keys(Keys.SHIFT, Keys.ARROW_DOWN, Keys.NULL)
     size = sentence["size"]
-    weights = [byte for byte in base64.b64decode(sentence["model"])[(1 * size + row) * size:][:size]]
+    weights = [
+        byte for byte in base64.b64decode(sentence["model"])[(1 * size + row) * size :][:size]
+    ]
     text = browser.find_element(By.CSS_SELECTOR, ".readout").text
-    assert f"{sentence['tokens'][row]} (token {row + 1}) puts weight on {sum(byte > 0 for byte in weights)} of {size}" in text
+    assert (
+        f"{sentence['tokens'][row]} (token {row + 1}) puts weight on {sum(byte > 0 for byte in weights)} of {size}"
+        in text
+    )
     assert len(browser.find_elements(By.CSS_SELECTOR, ".word")) == size
     word = browser.find_elements(By.CSS_SELECTOR, ".word")[0]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", word)
     ActionChains(browser).move_to_element(word).perform()
     weight = (weights[0] / 255) ** 2
-    assert (f"On {sentence['tokens'][0]} (token 1) " + (f"{weight:.4f}" if weight else "exactly 0")) in browser.find_element(By.CSS_SELECTOR, ".readout").text
+    assert (
+        f"On {sentence['tokens'][0]} (token 1) " + (f"{weight:.4f}" if weight else "exactly 0")
+    ) in browser.find_element(By.CSS_SELECTOR, ".readout").text
     no_errors(browser)
 
 
@@ -131,7 +176,9 @@ def test_the_figures_are_those_of_the_file(browser, analysis):
     assert f"{100 * mean:.0f} %" in text
     alphas = [value for row in heads["head_values"]["alpha"] for value in row]
     assert f"{min(alphas):.2f}" in text and f"to {max(alphas):.2f}" in text
-    rows = browser.execute_script("return [...document.querySelector('#learned details').querySelectorAll('tbody tr')].map(row => [...row.children].map(cell => cell.textContent))")
+    rows = browser.execute_script(
+        "return [...document.querySelector('#learned details').querySelectorAll('tbody tr')].map(row => [...row.children].map(cell => cell.textContent))"
+    )
     assert len(rows) == 72
     assert rows[13] == ["Layer 2, head 2", f"{heads['head_values']['alpha'][1][1]:.4f}"]
     no_errors(browser)
@@ -140,7 +187,13 @@ def test_the_figures_are_those_of_the_file(browser, analysis):
 def test_dense_models_and_missing_parts(browser, tmp_path):
     synthetic.write_analysis(tmp_path, layers=2, heads=3, skip=("maps.json",))
     heads = json.loads((tmp_path / "heads.json").read_text())
-    heads |= {"density": [[1, 1, 1], [1, 1, 1]], "head_values": {}, "subword_merging": None, "subword_merging_heads": [], "command": None}
+    heads |= {
+        "density": [[1, 1, 1], [1, 1, 1]],
+        "head_values": {},
+        "subword_merging": None,
+        "subword_merging_heads": [],
+        "command": None,
+    }
     heads["positional_heads"] = [{**head, "weight": 0.2} for head in heads["positional_heads"]]
     (tmp_path / "heads.json").write_text(json.dumps(heads))
     show(browser, page_of(tmp_path))
@@ -153,10 +206,23 @@ def test_dense_models_and_missing_parts(browser, tmp_path):
 
 
 def test_null_figures(browser, tmp_path):
-    (tmp_path / "heads.json").write_text(json.dumps({
-        "format": 1, "density": [[None, 0.5], [None, None]], "entropy": [[None, None], [None, None]], "diversity": [None, None], "offsets": [-1, 0, 1],
-        "at_offset": [[[None] * 2] * 2] * 3, "uniform_weight": None, "positional_heads": [{"layer": 0, "head": 0, "offset": 1, "weight": None}],
-        "subword_merging": None, "subword_merging_heads": [], "head_values": {"alpha": [[None, None], [1.5, None]]}}))
+    (tmp_path / "heads.json").write_text(
+        json.dumps(
+            {
+                "format": 1,
+                "density": [[None, 0.5], [None, None]],
+                "entropy": [[None, None], [None, None]],
+                "diversity": [None, None],
+                "offsets": [-1, 0, 1],
+                "at_offset": [[[None] * 2] * 2] * 3,
+                "uniform_weight": None,
+                "positional_heads": [{"layer": 0, "head": 0, "offset": 1, "weight": None}],
+                "subword_merging": None,
+                "subword_merging_heads": [],
+                "head_values": {"alpha": [[None, None], [1.5, None]]},
+            }
+        )
+    )
     show(browser, page_of(tmp_path))
     assert "Layer 2" in browser.find_element(By.ID, "density").get_attribute("textContent")
     no_errors(browser)
@@ -180,7 +246,9 @@ def test_text_is_never_markup(browser, tmp_path):
     show(browser, page_of(tmp_path))
     assert browser.execute_script("return document.querySelectorAll('img').length") == 0
     assert browser.title == f"{evil} · Hedgerow report"
-    assert browser.execute_script("return document.querySelector('.word:nth-child(2)').textContent") == evil.replace(" ", "\u2423").replace("\u2028", "\u25a1")
+    assert browser.execute_script(
+        "return document.querySelector('.word:nth-child(2)').textContent"
+    ) == evil.replace(" ", "\u2423").replace("\u2028", "\u25a1")
     no_errors(browser)
 
 
@@ -197,8 +265,25 @@ def test_words_have_contrast_on_every_tint(browser, tmp_path, scheme):
     size = 64
     steps = bytes(round(255 * (i + 1) / size) for i in range(size)) * size
     synthetic.write_analysis(tmp_path, layers=1, heads=1)
-    (tmp_path / "maps.json").write_text(json.dumps({"scale": "sqrt", "sides": ["model"], "zeros": "exact", "heads": [1], "sentences": [
-        {"text": "words", "tokens": [f"w{i}" for i in range(size)], "size": size, "bin": 1, "model": base64.b64encode(steps).decode()}]}))
+    (tmp_path / "maps.json").write_text(
+        json.dumps(
+            {
+                "scale": "sqrt",
+                "sides": ["model"],
+                "zeros": "exact",
+                "heads": [1],
+                "sentences": [
+                    {
+                        "text": "words",
+                        "tokens": [f"w{i}" for i in range(size)],
+                        "size": size,
+                        "bin": 1,
+                        "model": base64.b64encode(steps).decode(),
+                    }
+                ],
+            }
+        )
+    )
     show(browser, page_of(tmp_path), media={"prefers-color-scheme": scheme})
     ratios = browser.execute_script("""
         const light = text => { const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map(Number).map(v => v / 255).map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);

@@ -12,6 +12,7 @@ from talking_heads_formula import (
     assert_near,
     assert_refused,
     cast,
+    check_gradients,
     formula,
     inputs_of,
     random,
@@ -66,16 +67,7 @@ def _small(variant):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_gradcheck(variant):
-    inputs = _small(variant)
-    names = [name for name, t in inputs.items() if torch.is_tensor(t) and t.is_floating_point()]
-
-    def attend(*tensors):
-        return ops.talking_heads_attention(**inputs | dict(zip(names, tensors, strict=True)))
-
-    tensors = tuple(inputs[name] for name in names)
-    options = {"atol": 1e-6, "rtol": 1e-5, "fast_mode": True}
-    assert torch.autograd.gradcheck(attend, tensors, **options)
-    assert torch.autograd.gradgradcheck(attend, tensors, **options)
+    check_gradients(ops.talking_heads_attention, _small(variant))
 
 
 def test_identities_change_nothing(path):

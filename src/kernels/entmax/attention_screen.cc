@@ -2,6 +2,7 @@
 // where can_screen().
 #include "kernels/entmax/attention_screen.h"
 
+#include "base/cpu.h"
 #include "hedgerow/error.h"
 #include "hedgerow/kernels/simd.h"
 #include "kernels/common/bfloat16.h"
@@ -25,7 +26,7 @@ void screen_pairs(const float* x, int64_t n, uint32_t* to) {
 #if HEDGEROW_SCREEN
 
 bool can_screen() {
-  static const bool machine = __builtin_cpu_supports("avx512bf16") != 0;
+  static const bool machine = cpu_multiplies_bfloat16();
   return machine && simd_target() == "avx3";
 }
 

@@ -88,7 +88,7 @@ class TileBackward {
   void clear_keys() {
     for (int64_t s = 0; s < rows_.end(); s += kHeadsPanel) {
       const Panel panel = rows_.panel_at(s);
-      for (int64_t key : packed_.bad_keys[panel_at(panel)]) {
+      for (int64_t key : packed_.bad_keys[rows_.packed_at(panel)]) {
         if (key >= panel.vecs * lanes_) continue;  // products are over whole vectors
         for (int64_t i = 0; i < p_.key_heads * tile_.rows; i++) {
           const int64_t a = i / tile_.rows, r = i % tile_.rows;
@@ -100,7 +100,7 @@ class TileBackward {
 
   // dU of values that are not finite, for rows without weight there.
   void clear_values(const Panel& panel, float* du) const {
-    for (const auto& [g, key] : packed_.bad_values[panel_at(panel)]) {
+    for (const auto& [g, key] : packed_.bad_values[rows_.packed_at(panel)]) {
       if (key >= panel.vecs * lanes_) continue;
       const int64_t group = p_.value_heads / p_.value_kv_heads;
       for (int64_t r = 0; r < tile_.rows; r++) {
@@ -143,7 +143,7 @@ class TileBackward {
       float* du = mixes ? dmixed_ : dweights_of(panel);
       for (int64_t c = 0; c < p_.value_heads; c++) {
         const int64_t g = c / (p_.value_heads / p_.value_kv_heads);
-        const int64_t at = panel_at(panel) * p_.value_kv_heads + g;
+        const int64_t at = rows_.packed_at(panel) * p_.value_kv_heads + g;
         rows_.multiply_panel(panel, p_.value_width, grad_out_row(c, 0), packed_.value_stride,
                              packed_.value_panels.data() + at * kHeadsPanel * p_.value_width,
                              du + c * stride_);
@@ -269,7 +269,7 @@ class TileBackward {
   void add_score_gradients(const Panel& panel, const float* dscores) {
     const int64_t stride = packed_.key_stride, heads = p_.key_kv_heads;
     const int64_t size = kHeadsPanel * stride;
-    const float* keys = packed_.key_rows.data() + panel_at(panel) * heads * size;
+    const float* keys = packed_.key_rows.data() + rows_.packed_at(panel) * heads * size;
     float* dk = sums_.dk.data() + panel.index * heads * size;
     for (int64_t a = 0; a < p_.key_heads; a++) {
       const int64_t g = a / (p_.key_heads / heads);
@@ -310,7 +310,6 @@ class TileBackward {
   float* dweights_of(const Panel& panel) const {
     return dweights_ + panel.index * p_.heads * stride_;
   }
-  int64_t panel_at(const Panel& panel) const { return tile_.b * num_panels(p_) + panel.index; }
 
   // Where this tile's part of a projection's gradients goes.
   float* row_terms(void* x, int64_t size) const {

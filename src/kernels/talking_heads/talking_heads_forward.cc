@@ -70,12 +70,11 @@ class TileForward {
     if (p_.weights_proj != nullptr) {
       rows_.mix(mixing_, panel, mixed, mixed_);
       mixed = mixed_;
-      for (int64_t key : packed_.bad_weights[panel_at(panel)]) mix_key(panel, key);
+      for (int64_t key : packed_.bad_weights[rows_.packed_at(panel)]) mix_key(panel, key);
     }
     if (p_.dropout_p > 0) rows_.drop(panel, mixed);
     return mixed;
   }
-  int64_t panel_at(const Panel& panel) const { return tile_.b * num_panels(p_) + panel.index; }
 
   // U at one key whose terms are not finite, and reach only rows that have weight there.
   void mix_key(const Panel& panel, int64_t key) {
@@ -99,7 +98,8 @@ class TileForward {
     const int64_t stride = packed_.value_stride, heads = p_.value_kv_heads;
     for (int64_t c = 0; c < p_.value_heads; c++) {
       const int64_t g = c / (p_.value_heads / heads);
-      const float* v = packed_.values.data() + (panel_at(panel) * heads + g) * kHeadsPanel * stride;
+      const float* v =
+          packed_.values.data() + (rows_.packed_at(panel) * heads + g) * kHeadsPanel * stride;
       const float* u = mixed + c * rows_.head_stride();
       float* out = out_ + c * rows_.tile_rows() * stride;
       for_vec_panels(stride / lanes_, [&](auto nv, int64_t j) HEDGEROW_FUNCTOR {
@@ -111,7 +111,7 @@ class TileForward {
         });
       });
     }
-    for (const auto& [g, key] : packed_.bad_values[panel_at(panel)])
+    for (const auto& [g, key] : packed_.bad_values[rows_.packed_at(panel)])
       add_value(panel, mixed, g, key);
   }
 

@@ -150,6 +150,8 @@ class TileRows {
     const int64_t n = std::min(kHeadsPanel, end_ - s0);
     return {s0 / kHeadsPanel, s0, n, divide_up(n, lanes_)};
   }
+  // Where the panel lies in PackedHeads.
+  int64_t packed_at(const Panel& panel) const { return tile_.b * num_panels(p_) + panel.index; }
   int64_t end() const { return end_; }
   int64_t head_stride() const { return head_stride_; }
   int64_t tile_rows() const { return tile_rows_; }
@@ -194,7 +196,7 @@ class TileRows {
     if (keep_scores_) to = scores_of(panel);
     for (int64_t a = 0; a < p_.key_heads; a++) {
       const int64_t g = a / (p_.key_heads / p_.key_kv_heads);
-      const int64_t at = (tile_.b * num_panels(p_) + panel.index) * p_.key_kv_heads + g;
+      const int64_t at = packed_at(panel) * p_.key_kv_heads + g;
       multiply_panel(panel, p_.width, q(a), packed_.key_stride,
                      packed_.keys.data() + at * kHeadsPanel * p_.width, to + a * head_stride_);
     }

@@ -31,19 +31,6 @@ std::tuple<at::Tensor, at::Tensor> bilinear_from_talking_heads(
 
 namespace {
 
-// x with zeros for the tokens of queries that see no key: what they hold is not read.
-at::Tensor asking_tokens(const at::Tensor& x, const at::Tensor& m, const OptTensor& attn_mask,
-                         bool is_causal) {
-  if ((!attn_mask && !is_causal) || x.is_meta()) return x;  // a shape has nothing to leave out
-  at::Tensor keep = split_mask(attn_mask, is_causal, x.sym_size(1).guard_int(__FILE__, __LINE__),
-                               m.sym_size(1).guard_int(__FILE__, __LINE__), x.options())
-                        .keep;
-  if (!keep.defined()) return x;
-  while (keep.dim() < 4) keep = keep.unsqueeze(0);
-  const at::Tensor sees = keep.any(-1).any(1).unsqueeze(-1);  // broadcastable to [B,T,1]
-  return x.masked_fill(sees.logical_not(), 0);
-}
-
 at::Tensor attention_of_tokens(const at::Tensor& x, const at::Tensor& m, const at::Tensor& p,
                                const at::Tensor& p_out, const OptTensor& attn_mask, bool is_causal,
                                const OptTensor& alpha, double dropout_p,
@@ -59,8 +46,7 @@ at::Tensor attention_of_tokens(const at::Tensor& x, const at::Tensor& m, const a
   check_shape(op, {"p_out", p_out}, {heads, width, p_out.sym_size(2)}, "[H, dM, dY]");
   check_attn_mask(op, attn_mask, x.sym_size(0), heads, x.sym_size(1), m.sym_size(1), x);
   check_dropout(op, dropout_p, dropout_seed);
-  const at::Tensor queries =
-      at::einsum("btx,hxm->bhtm", {asking_tokens(x, m, attn_mask, is_causal), p});
+  const at::Tensor queries = project_tokens(x, p.transpose(0, 1)).transpose(1, 2);  // [B,H,T,dM]
   const at::Tensor tokens = m.unsqueeze(1);  // one key and value head, [B,1,S,dM]
   const at::Tensor read =                    // [B,H,T,dM]
       alpha ? entmax_attention(queries, tokens, tokens, *alpha, attn_mask, is_causal, 1.0,

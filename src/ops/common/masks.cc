@@ -88,4 +88,12 @@ at::Tensor finite_or_zero(const at::Tensor& t) {
   return t.masked_fill(at::isfinite(t.detach()).logical_not(), 0);
 }
 
+at::Tensor project_tokens(const at::Tensor& tokens, const at::Tensor& projection) {
+  // isfinite has no Meta kernel without Python
+  const at::Tensor wrong = tokens.detach().mul(0).ne(0);
+  return at::einsum("bnd,dio->bnio", {tokens.masked_fill(wrong, 0), projection})
+      .masked_fill(wrong.any(-1).unsqueeze(-1).unsqueeze(-1),
+                   std::numeric_limits<double>::quiet_NaN());
+}
+
 }  // namespace hedgerow::ops

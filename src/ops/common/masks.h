@@ -33,4 +33,8 @@ at::Tensor expand_heads(const at::Tensor& t, int64_t heads);
 // 0 instead of NaN and Inf, with no gradient there.
 at::Tensor finite_or_zero(const at::Tensor& t);
 
+// tokens [B,N,d] by projection [d,I,O] -> [B,N,I,O]. A token that is not finite is NaN as a whole
+// and gives the projection no gradient: a mask may exclude it.
+at::Tensor project_tokens(const at::Tensor& tokens, const at::Tensor& projection);
+
 }  // namespace hedgerow::ops

@@ -3,9 +3,9 @@
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
-#include <cmath>
 #include <string>
 
+#include "ops/common/masks.h"
 #include "ops/common/struct_operator.h"
 #include "ops/talking_heads_attention/talking_heads_attention.h"
 
@@ -29,8 +29,7 @@ struct NamedOptional {
   const OptTensor& tensor;
 };
 
-// tokens [B,N,d] by projection [d,I,O] -> [B,N,I,O], none without a projection. A token that is not
-// finite is NaN as a whole and gives the projection no gradient: a mask may exclude it.
+// project_tokens, none without a projection.
 OptTensor project(NamedOptional tokens, NamedOptional projection, NamedOptional added_to) {
   if (!projection.tensor) return {};
   for (const NamedOptional& needed : {tokens, added_to})
@@ -42,9 +41,7 @@ OptTensor project(NamedOptional tokens, NamedOptional projection, NamedOptional 
                     " must have 3 dimensions, the first the width of ", tokens.name, "; got ",
                     projection.name, " shape ", shape_text(p), " and ", tokens.name, " shape ",
                     shape_text(t));
-  const at::Tensor wrong = t.detach().mul(0).ne(0);  // isfinite has no Meta kernel without Python
-  return at::einsum("bnd,dio->bnio", {t.masked_fill(wrong, 0), p})
-      .masked_fill(wrong.any(-1).unsqueeze(-1).unsqueeze(-1), std::nan(""));
+  return project_tokens(t, p);
 }
 
 // The tokens of one side are [B,N,..], N that of q or k.

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "metrics/attention_cost.h"
+
 namespace hedgerow::bench {
 
 struct AttentionBenchConfig {
@@ -22,6 +24,9 @@ struct AttentionBenchConfig {
   std::string map = "exp";   // of hedgehog
   std::vector<std::string> alphas = {"1.5"};  // of entmax: numbers, or "mix": 1.2 to 1.9 by head
   std::string alpha;                          // the row's, while it is measured
+  // Selected keys of partial attention; a row needs at most its length.
+  std::vector<int64_t> positions = {8, 16, 24, 32, 48};
+  int64_t num_positions = 0;  // the row's, while it is measured
   int64_t rounds = 7;
   double min_seconds = 0.02;
   int64_t best_of = 1;              // whole measurements; the one with the lowest ratio is kept
@@ -32,20 +37,28 @@ struct AttentionBenchConfig {
 
 struct AttentionBenchRow {
   std::string method, mask, step;
-  std::string alpha;  // of entmax, else empty
+  std::string alpha;      // of entmax, else empty
+  int64_t positions = 0;  // of partial attention, else 0
   int64_t length = 0, heads = 0, head_dim = 0;
   double seconds = 0;
   std::optional<double> sdpa_seconds;   // scaled_dot_product_attention, same mask and step
+  std::optional<double> exact_seconds;  // our softmax_attention in its place; partial attention
   std::optional<double> eager_seconds;  // the best formulation from ATen operators
-  std::optional<double> density;        // share of visible weights that are not 0; entmax
-  double gflops = 0;                    // products that the scheme executes, causal counted half
-  double percent_of_peak = 0;           // of the float32 multiply-add peak of the threads in use
-  double error = 0;         // worst relative error against float64, checked before timing
-  int64_t peak_bytes = -1;  // -1: not measured
+  // Multiplications of a forward over those of exact attention; partial attention.
+  std::optional<metrics::AttentionShares> multiplications;
+  std::optional<double> density;  // share of visible weights that are not 0; entmax
+  double gflops = 0;              // products that the scheme executes, causal counted half
+  double percent_of_peak = 0;     // of the float32 multiply-add peak of the threads in use
+  double error = 0;               // worst relative error against float64, checked before timing
+  int64_t peak_bytes = -1;        // -1: not measured
   int64_t sdpa_peak_bytes = -1, eager_peak_bytes = -1;
   std::optional<double> ratio() const {
     if (!sdpa_seconds) return std::nullopt;
     return seconds / *sdpa_seconds;
+  }
+  std::optional<double> exact_ratio() const {
+    if (!exact_seconds) return std::nullopt;
+    return seconds / *exact_seconds;
   }
 };
 

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "bench/eager_entmax.h"
+#include "bench/partial_methods.h"
 #include "hedgerow/error.h"
 #include "hedgerow/ops.h"
 
@@ -16,21 +17,9 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-double pairs_of(const AttentionBenchConfig& config, const AttentionBenchRow& row) {
-  const double T = static_cast<double>(row.length);
-  const double pairs = row.mask == "causal" ? T * (T + 1) / 2 : T * T;
-  return static_cast<double>(config.batch * config.heads) * pairs;
-}
-
-bool is_training(const AttentionBenchRow& row) { return row.step == "forward+backward"; }
-
 // Scaled scores of all pairs [B,H,T,S].
 at::Tensor scores_of(const Tensors& x) {
   return at::matmul(x[0], x[1].transpose(-1, -2)) / std::sqrt(static_cast<double>(x[0].size(-1)));
-}
-
-void raise_to(const at::Tensor& sizes, double* largest) {
-  *largest = std::max(*largest, sizes.detach().abs().max().item<double>());
 }
 
 // The same with -inf at hidden keys.
@@ -190,26 +179,52 @@ double talking_heads_flops(const AttentionBenchConfig& config, const AttentionBe
 
 }  // namespace
 
+double pairs_of(const AttentionBenchConfig& config, const AttentionBenchRow& row) {
+  const double T = static_cast<double>(row.length);
+  const double pairs = row.mask == "causal" ? T * (T + 1) / 2 : T * T;
+  return static_cast<double>(config.batch * config.heads) * pairs;
+}
+
+bool is_training(const AttentionBenchRow& row) { return row.step == "forward+backward"; }
+
+void raise_to(const at::Tensor& sizes, double* largest) {
+  *largest = std::max(*largest, sizes.detach().abs().max().item<double>());
+}
+
 const std::vector<BenchMethod>& bench_methods() {
-  static const std::vector<BenchMethod> methods = {
-      {"softmax", false, nullptr, run_softmax, nullptr, softmax_rows, softmax_flops},
-      {"hedgehog", false, hedgehog_maps, run_hedgehog, nullptr, hedgehog_rows, hedgehog_flops},
-      {"entmax", true, entmax_alpha, run_entmax, run_eager_entmax, entmax_rows, entmax_flops},
-      {"talking_heads", false, random_projections, run_talking_heads, run_eager_talking_heads,
-       talking_heads_rows, talking_heads_flops},
-      {"talking_heads_entmax", true, random_projections_and_alpha, run_talking_heads,
-       run_eager_talking_heads, talking_heads_rows, talking_heads_flops},
-  };
+  static const std::vector<BenchMethod> methods = [] {
+    std::vector<BenchMethod> all = {
+        {"softmax", false, nullptr, run_softmax, nullptr, softmax_rows, softmax_flops},
+        {"hedgehog", false, hedgehog_maps, run_hedgehog, nullptr, hedgehog_rows, hedgehog_flops},
+        {"entmax", true, entmax_alpha, run_entmax, run_eager_entmax, entmax_rows, entmax_flops},
+        {"talking_heads", false, random_projections, run_talking_heads, run_eager_talking_heads,
+         talking_heads_rows, talking_heads_flops},
+        {"talking_heads_entmax", true, random_projections_and_alpha, run_talking_heads,
+         run_eager_talking_heads, talking_heads_rows, talking_heads_flops},
+    };
+    for (const BenchMethod& method : partial_methods()) all.push_back(method);
+    return all;
+  }();
   return methods;
 }
 
-const BenchMethod& bench_method(const std::string& name) {
+std::vector<const BenchMethod*> bench_methods_named(const std::string& name) {
+  std::vector<const BenchMethod*> found;
   std::string known;
   for (const BenchMethod& method : bench_methods()) {
-    if (method.name == name) return method;
+    const bool in_family = !method.family.empty() && name == method.family;
+    if (name == method.name || in_family) found.push_back(&method);
     known += (known.empty() ? "" : ", ") + method.name;
+    if (!method.family.empty()) known += " (of " + method.family + ")";
   }
-  throw Error(concat("bench: --method must be one of ", known, "; got ", name));
+  HEDGEROW_CHECK(!found.empty(), "bench: --method must be one of ", known, "; got ", name);
+  return found;
+}
+
+const BenchMethod& bench_method(const std::string& name) {
+  const BenchMethod& found = *bench_methods_named(name).front();
+  HEDGEROW_CHECK(found.name == name, "bench: ", name, " is several methods");
+  return found;
 }
 
 at::Tensor alpha_of(const std::string& text, int64_t heads) {

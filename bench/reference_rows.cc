@@ -10,7 +10,7 @@ namespace hedgerow::bench {
 
 RowReference::RowReference(const BenchMethod& method, const AttentionBenchConfig& config,
                            const Tensors& inputs, const at::Tensor& grad_out, bool causal) {
-  const int64_t T = inputs[0].size(2), S = inputs[1].size(2);
+  const int64_t T = inputs[0].size(2), S = inputs[2].size(2);
   const int64_t R = std::clamp<int64_t>(131072 / std::max<int64_t>(T, 1), 2, 16);
   rows_ = at::linspace(0, static_cast<double>(T - 1), std::min(R, T), at::kDouble).to(at::kLong);
 
@@ -24,9 +24,10 @@ RowReference::RowReference(const BenchMethod& method, const AttentionBenchConfig
   double largest = 0;
   const at::Tensor weights = method.row_weights(config, x, hidden, &largest);
   const double visible = static_cast<double>(hidden.logical_not().sum().item<int64_t>() *
-                                             inputs[0].size(0) * inputs[0].size(1));
+                                             weights.size(0) * weights.size(1));
   density_ = static_cast<double>(weights.detach().ne(0).sum().item<int64_t>()) / visible;
-  const at::Tensor out = at::matmul(weights, x[2]);  // [B,H,R,Dv]
+  const at::Tensor out = method.row_output != nullptr ? method.row_output(config, x, weights)
+                                                      : at::matmul(weights, x[2]);  // [B,H,R,Dv]
   want_ = {out.detach()};
   Tensors grads =
       torch::autograd::grad({out}, x, {grad_out.index_select(2, rows_).to(at::kDouble)});

@@ -12,8 +12,9 @@ namespace hedgerow::bench {
 
 class RowReference {
  public:
-  // x: inputs of the method, float32 (q, k, v [B,H,T,D] first); grad_out [B,H,T,D]. Samples up to
-  // 16 queries, fewer for long sequences, always the first and the last.
+  // x: inputs of the method, float32 (q, k, v [B,H,T,D] first, or what BenchMethod::inputs made);
+  // grad_out of the output's shape. Samples up to 16 queries, fewer for long sequences, always the
+  // first and the last.
   RowReference(const BenchMethod& method, const AttentionBenchConfig& config, const Tensors& x,
                const at::Tensor& grad_out, bool causal);
 

@@ -54,6 +54,9 @@ TALKING_HEADS_EAGER = {
 TALKING_HEADS_SOFTMAX = (1.4, 1024)  # forward over that of our softmax, up to this length
 TALKING_HEADS_SHAPES = ((8, 64), (24, 32), (48, 16))  # heads and their width; 12 x 64 is in RATIOS
 TALKING_HEADS_ENTMAX = 1.0  # forward, at T = 1024
+# positions: forward of partial attention over our exact softmax at every length, both ways of giving keys.
+PARTIAL = {16: 0.80, 32: 0.95}
+PARTIAL_METHODS = ("partial_all_keys", "partial_selected")
 PEAK_PERCENT = {"forward": (65, (1024, 2048, 4096)), "forward+backward": (68, LENGTHS)}
 WIDTHS = (32, 64, 80, 96, 128)
 WIDTH_FACTOR = 1.3
@@ -169,6 +172,18 @@ def entmax(bench: Bench) -> None:
                        at_most=False)
 
 
+def partial(bench: Bench) -> None:
+    """Partial attention against exact attention; the layer and training for the record."""
+    lengths = LENGTHS[:3]
+    rows = bench.ops("--method", ",".join(PARTIAL_METHODS), "--mask", "dense", "--step", "forward", "--positions",
+                     joined(tuple(PARTIAL)), "--length", joined(lengths), "--no-memory")["rows"]
+    for row in rows:
+        bench.line(f"{row['method']} dense forward T={row['T']}, {row['positions']} positions: time / our softmax",
+                   row["exact_ratio"], PARTIAL[row["positions"]])
+    bench.run("ops", "--rounds", "3", "--method", "partial", "--mask", "dense", "--length", joined((128, *lengths)),
+              "--no-memory")
+
+
 def widths(bench: Bench) -> None:
     for step in ("forward", "forward+backward"):
         per_flop = {}
@@ -234,7 +249,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="three rounds, no repeats")
     args = parser.parse_args()
     bench = Bench(args.program, args.quick)
-    for part in (against_sdpa, large_inputs, entmax, talking_heads, widths, linear_time, scaling):
+    for part in (against_sdpa, large_inputs, entmax, talking_heads, partial, widths, linear_time, scaling):
         part(bench)
     layer_memory(bench, args.model)
     print()

@@ -14,6 +14,7 @@
 #include "base/interrupt.h"
 #include "base/timer.h"
 #include "cli/model_options.h"
+#include "cli/spectra.h"
 #include "cli/typed_command.h"
 #include "convert/corpus.h"
 #include "convert/out_folder.h"
@@ -21,7 +22,6 @@
 #include "data/text.h"
 #include "hedgerow/error.h"
 #include "hedgerow/version.h"
-#include "models/mixer_config.h"
 #include "report/report.h"
 #include "train/progress.h"
 
@@ -33,8 +33,10 @@ constexpr int64_t kMapTokens = 64;
 
 struct AnalyzeOptions {
   std::string model, data, out;
+  std::string what = "heads";
   int64_t column = 0, num_texts = 500, length = 0, reach = 5, num_examples = 8;
   bool force = false;
+  SpectraOptions spectra;
 };
 
 struct Texts {
@@ -116,26 +118,6 @@ formats::Json as_json(const std::vector<analysis::NamedHead>& heads, bool with_o
     list.push_back(item);
   }
   return list;
-}
-
-// What a reader knows the model by: its folder, or the folder above one that is only called
-// "model".
-std::string display_name(const std::string& path) {
-  std::error_code ignored;
-  std::filesystem::path folder = std::filesystem::weakly_canonical(path, ignored);
-  if (folder.filename().empty()) folder = folder.parent_path();
-  if (folder.filename() == "model" && folder.has_parent_path()) folder = folder.parent_path();
-  return folder.filename().empty() ? "model" : folder.filename().string();
-}
-
-formats::Json describe_model(const AnalyzeOptions& options, models::Encoder& model) {
-  const models::EncoderConfig& c = model.config();
-  return {{"name", display_name(options.model)},
-          {"architecture", c.architecture},
-          {"layers", c.num_layers},
-          {"heads", c.num_heads},
-          {"hidden", c.hidden_size},
-          {"mixers", models::describe_mixers(model).at("layers")}};
 }
 
 formats::Json describe_statistics(const analysis::HeadStatistics& s) {
@@ -270,7 +252,7 @@ int run(const CommonOptions& common, const AnalyzeOptions& options) {
   const Texts texts = read_data(options, convert::TextEncoder(options.model), length);
   const analysis::HeadStatistics statistics =
       measure(model, texts, options.reach, common.quiet || common.json);
-  formats::Json heads = {{"format", 1}, {"model", describe_model(options, *model.encoder)}};
+  formats::Json heads = {{"format", 1}, {"model", describe_model(options.model, *model.encoder)}};
   heads["data"] = {{"file", std::filesystem::path(options.data).filename().string()},
                    {"texts", statistics.num_texts},
                    {"tokens", statistics.num_queries},
@@ -302,20 +284,61 @@ RunCommand add_analyze(CLI::App& command) {
       ->required()
       ->type_name("FILE");
   command.add_option("--column", options->column, "column of a .tsv file, from 1")->type_name("N");
-  command.add_option("--texts", options->num_texts, "texts to read, the first ones")
-      ->capture_default_str();
   command
-      .add_option("--length", options->length,
-                  "tokens a text is cut to (default: as the folder says)")
-      ->type_name("N");
-  command.add_option("--offsets", options->reach, "how far to look for positional heads")
+      .add_option("--what", options->what,
+                  "heads: density, entropy, diversity, roles; spectra: principal components of "
+                  "scores, overlap of layers, positions that tell most")
+      ->check(CLI::IsMember({"heads", "spectra"}))
       ->capture_default_str();
-  command.add_option("--examples", options->num_examples, "texts to show maps of")
-      ->capture_default_str();
-  command.add_option("--out", options->out, "folder to write: heads.json, maps.json, report.html")
+  command.add_option("--out", options->out,
+                     "folder to write: heads.json and maps.json, or spectra.json; report.html")
       ->type_name("OUT");
   command.add_flag("--force", options->force, "replace OUT when the new one is complete");
-  return [options](const CommonOptions& common) { return run(common, *options); };
+  const std::vector<CLI::Option*> of_heads = {
+      command.add_option("--texts", options->num_texts, "texts to read, the first ones")
+          ->capture_default_str(),
+      command
+          .add_option("--length", options->length,
+                      "tokens a text is cut to (default: as the folder says)")
+          ->type_name("N"),
+      command.add_option("--offsets", options->reach, "how far to look for positional heads")
+          ->capture_default_str(),
+      command.add_option("--examples", options->num_examples, "texts to show maps of")
+          ->capture_default_str()};
+  SpectraOptions& spectra = options->spectra;
+  const std::vector<CLI::Option*> of_spectra = {
+      command.add_option("--n", spectra.length, "spectra: tokens of a window, scores of a row")
+          ->capture_default_str(),
+      command
+          .add_option("--windows", spectra.num_windows,
+                      "spectra: windows of running text, spread over the file")
+          ->capture_default_str(),
+      command
+          .add_option("--positions", spectra.positions,
+                      "spectra: numbers of components and positions to report")
+          ->delimiter(',')
+          ->capture_default_str(),
+      command.add_option("--against", spectra.against, "spectra: another model to compare with")
+          ->type_name("MODEL2"),
+      command.add_option("--matrices", spectra.matrix_rank,
+                         "spectra: components of whole score matrices too, as many; 0: none"),
+      command.add_flag("--by-query", spectra.by_query,
+                       "spectra: positions of each query position by itself too"),
+      command.add_flag("--resume", spectra.resume, "spectra: continue an interrupted run")};
+  return [=](const CommonOptions& common) {
+    const bool is_spectra = options->what == "spectra";
+    for (const CLI::Option* option : is_spectra ? of_heads : of_spectra)
+      HEDGEROW_CHECK(option->count() == 0, option->get_name(), ": not with --what ",
+                     options->what);
+    if (!is_spectra) return run(common, *options);
+    SpectraOptions wanted = options->spectra;
+    wanted.model = options->model;
+    wanted.data = options->data;
+    wanted.out = options->out;
+    wanted.column = options->column;
+    wanted.force = options->force;
+    return run_spectra(common, wanted);
+  };
 }
 
 }  // namespace hedgerow::cli

@@ -37,6 +37,15 @@ ordered_json as_json(const bench::AttentionBenchRow& row) {
     j["ratio"] = *row.ratio();
   }
   if (!row.alpha.empty()) j["alpha"] = row.alpha;
+  if (row.positions > 0) j["positions"] = row.positions;
+  if (row.exact_seconds) {
+    j["exact_ms"] = *row.exact_seconds * 1e3;
+    j["exact_ratio"] = *row.exact_ratio();
+  }
+  if (row.multiplications) {
+    const metrics::AttentionShares& share = *row.multiplications;
+    j["multiplications"] = {{"scores", share.scores}, {"core", share.core}, {"layer", share.layer}};
+  }
   if (row.eager_seconds) j["eager_ms"] = *row.eager_seconds * 1e3;
   if (row.density) j["density"] = *row.density;
   j["gflops"] = row.gflops;
@@ -62,6 +71,14 @@ void print_header() {
 void print_row(const bench::AttentionBenchRow& row) {
   std::string sdpa = "-", ratio = "-", memory = "-", note;
   if (!row.alpha.empty()) note += "  alpha " + row.alpha;
+  if (row.positions > 0) note += "  " + std::to_string(row.positions) + " positions";
+  if (row.exact_seconds)
+    note += "  exact " + fixed_text(*row.exact_seconds * 1e3, 3) + " ms, ratio " +
+            fixed_text(*row.exact_ratio(), 3);
+  if (row.multiplications)
+    note += "  multiplications: scores " + fixed_text(row.multiplications->scores, 2) + ", core " +
+            fixed_text(row.multiplications->core, 2) + ", layer " +
+            fixed_text(row.multiplications->layer, 2);
   if (row.density) note += "  density " + fixed_text(100 * *row.density, 2) + " %";
   if (row.eager_seconds) note += "  eager " + fixed_text(*row.eager_seconds * 1e3, 1) + " ms";
   if (row.sdpa_seconds) {
@@ -191,8 +208,10 @@ RunCommand add_bench(CLI::App& command) {
       ->type_name("MODEL");
   command.add_option("--layer", options->layer, "of the model")->capture_default_str();
   command
-      .add_option("--method", c.methods,
-                  "softmax, hedgehog, entmax, talking_heads, talking_heads_entmax")
+      .add_option(
+          "--method", c.methods,
+          "softmax, hedgehog, entmax, talking_heads, talking_heads_entmax, partial (or one of "
+          "partial_all_keys, partial_selected, partial_layer)")
       ->delimiter(',')
       ->capture_default_str();
   command.add_option("--mask", c.masks, "dense, causal")->delimiter(',')->capture_default_str();
@@ -213,6 +232,11 @@ RunCommand add_bench(CLI::App& command) {
   command
       .add_option("--alpha", c.alphas,
                   "of entmax methods: numbers, or mix (1.2 to 1.9 over the heads)")
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      .add_option("--positions", c.positions,
+                  "selected keys of partial methods; more than a row has keys are left out there")
       ->delimiter(',')
       ->capture_default_str();
   command

@@ -19,10 +19,11 @@ namespace {
 
 struct ConvertOptions {
   convert::ConvertConfig config;
-  std::string layers = "all", map, alpha, train_dtype = "auto";
+  std::string layers = "all", map, alpha, sharing, r, train_dtype = "auto";
+  bool join = false, no_join = false;
   std::vector<std::string> set;
   // Not given: the preset's.
-  std::optional<int64_t> key_heads, value_heads, distil_steps, recover_steps, batch, length, lora,
+  std::optional<int64_t> key_heads, value_heads, positions, distil_steps, recover_steps, batch, length, lora,
       verify_texts;
   std::optional<double> distil_lr, recover_lr;
 };
@@ -79,6 +80,9 @@ std::map<std::string, nn::OptionValue> mixer_options(const ConvertOptions& optio
   std::vector<std::string> all = options.set;
   if (!options.map.empty()) all.push_back("map=" + options.map);
   if (!options.alpha.empty()) all.push_back("alpha=" + options.alpha);
+  if (options.positions) all.push_back(concat("positions_per_query=", *options.positions));
+  if (!options.sharing.empty()) all.push_back("sharing=" + options.sharing);
+  if (!options.r.empty()) all.push_back("r=" + options.r);
   if (options.key_heads) all.push_back(concat("key_heads=", *options.key_heads));
   if (options.value_heads) all.push_back(concat("value_heads=", *options.value_heads));
   for (const std::string& item : all) {
@@ -121,11 +125,15 @@ convert::ConvertConfig resolve(const CommonOptions& common, const ConvertOptions
   config.verify = preset.verify;
   config.options = mixer_options(options);
   config.layers = parse_layers(options.layers);
+  config.distil.lr = nn::mixer_type(config.kind).start_lr;
   take<int64_t>(options.distil_steps, config.distil.steps, 0, "--distil-steps");
   take<int64_t>(options.recover_steps, config.recover.steps, 0, "--recover-steps");
   take<int64_t>(options.batch, config.recover.batch, 1, "--batch");
   take<int64_t>(options.length, config.recover.length, 3, "--length");
   config.recover.fit_length = !options.length;
+  config.recover.fit_batch = !options.batch;
+  HEDGEROW_CHECK(!options.join || !options.no_join, "--join: not beside --no-join; got both");
+  config.join = options.join || (nn::mixer_type(config.kind).one_length && !options.no_join);
   take<int64_t>(options.lora, config.recover.lora_rank, 0, "--lora");
   take<int64_t>(options.verify_texts, config.verify.texts, 1, "--verify-texts");
   const std::string& dtype = options.train_dtype;
@@ -190,6 +198,22 @@ RunCommand add_convert(CLI::App& command) {
                      "heads of q and k with talking heads; the same as --set key_heads=N");
   command.add_option("--value-heads", options->value_heads,
                      "heads of v with talking heads; the same as --set value_heads=N");
+  command.add_option("--positions-per-query", options->positions,
+                     "keys that a query meets in partial attention and what it is compared with; "
+                     "the same as --set positions_per_query=N");
+  command
+      .add_option("--sharing", options->sharing,
+                  "what has a reconstruction of its own in partial attention, layer, shared or "
+                  "head; the same as --set sharing=NAME")
+      ->type_name("NAME");
+  command
+      .add_option("--r", options->r,
+                  "reconstruction of partial attention, fixed or learned; the same as --set r=NAME")
+      ->type_name("NAME");
+  command.add_flag("--join", options->join,
+                   "train and verify on windows of running text (default: with mechanisms made for "
+                   "one length)");
+  command.add_flag("--no-join", options->no_join, "train and verify text by text");
   command.add_option("--set", options->set, "option of the mechanism")->type_name("NAME=VALUE");
   command.add_option("--layers", options->layers, "all, or numbers and ranges: 0,2,4-5")
       ->capture_default_str();

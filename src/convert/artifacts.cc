@@ -38,16 +38,6 @@ formats::Json cosine_edges() {
   return edges;
 }
 
-// What a reader knows the model by: its folder, or the folder above one that is only called
-// "model".
-std::string folder_name(const std::string& path) {
-  std::error_code ignored;
-  std::filesystem::path folder = std::filesystem::weakly_canonical(path, ignored);
-  if (folder.filename().empty()) folder = folder.parent_path();
-  if (folder.filename() == "model" && folder.has_parent_path()) folder = folder.parent_path();
-  return folder.filename().empty() ? "model" : folder.filename().string();
-}
-
 models::EncoderInput one_text(const std::vector<int64_t>& ids) {
   models::EncoderInput input;
   input.input_ids = at::tensor(ids, at::kLong).unsqueeze(0);
@@ -99,6 +89,14 @@ void add_head_matrices(formats::Json& analysis, models::Encoder& model) {
 
 }  // namespace
 
+std::string display_name(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::path folder = std::filesystem::weakly_canonical(path, ignored);
+  if (folder.filename().empty()) folder = folder.parent_path();
+  if (folder.filename() == "model" && folder.has_parent_path()) folder = folder.parent_path();
+  return folder.filename().empty() ? "model" : folder.filename().string();
+}
+
 formats::Json measured(const Measures& measures) {
   return {{"measures", as_json(measures)},
           {"kl_by_head", as_json(measures.kl_by_head)},
@@ -131,7 +129,7 @@ formats::Json make_summary(const ConvertConfig& config, models::Encoder& model,
   const auto map = config.options.find("map");
   if (map != config.options.end()) summary["map"] = nn::to_string(map->second);
   const models::EncoderConfig& c = model.config();
-  summary["model"] = {{"name", folder_name(config.model)},
+  summary["model"] = {{"name", display_name(config.model)},
                       {"architecture", c.architecture},
                       {"layers", c.num_layers},
                       {"heads", c.num_heads},
@@ -208,16 +206,18 @@ formats::Json make_maps(const TextEncoder& encoder, const Corpus& corpus, models
   const int64_t count = std::min(kNumMapTexts, num_texts);
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = i * num_texts / count;
-    const int64_t longest = std::min(kMapTokens, model.config().max_positions);
-    const std::vector<int64_t> ids = encoder.wrap(corpus.heldout_bodies[row], longest).ids;
+    const int64_t longest = std::min(kMapTokens, model.max_tokens());
+    const std::vector<int64_t> ids =
+        encoder.wrap(body_of(corpus, corpus.heldout[row]), longest).ids;
     sentences.push_back(map_of(encoder, corpus.heldout_texts[row], ids, teacher, model));
   }
   // Running text as one long input.
   std::vector<int64_t> body;
   std::string text;
-  const int64_t wanted = std::min(kPassageTokens, model.config().max_positions);
+  const int64_t wanted = std::min(kPassageTokens, model.max_tokens());
   for (int64_t i = 0; i < num_texts && static_cast<int64_t>(body.size()) < wanted; ++i) {
-    body.insert(body.end(), corpus.heldout_bodies[i].begin(), corpus.heldout_bodies[i].end());
+    const std::vector<int64_t> next = body_of(corpus, corpus.heldout[i]);
+    body.insert(body.end(), next.begin(), next.end());
     text += (text.empty() ? "" : " ") + corpus.heldout_texts[i];
   }
   sentences.push_back(map_of(encoder, text, encoder.wrap(body, wanted).ids, teacher, model));

@@ -11,6 +11,9 @@
 namespace hedgerow::convert {
 
 // What one measurement adds to the results: its measures, heads and the cosines' histogram.
+// What a reader knows a model by: its folder, or the folder above one that is only called "model".
+std::string display_name(const std::string& path);
+
 formats::Json measured(const Measures& measures);
 
 // What single heads are: the values that mixers declare ("alpha": [[per head] per layer]) and, for

@@ -27,6 +27,7 @@ struct RecoverConfig {
   double mixer_lr = 1e-3;
   int64_t warmup_steps = 20;
   int64_t batch = 32;      // texts
+  bool fit_batch = true;   // texts that are joined: about as many tokens; false: as it stands
   int64_t length = 128;    // tokens of a text, the rest is cut
   bool fit_length = true;  // a length beyond the model's positions becomes these; false: is refused
   int64_t lora_rank = 0;   // 0: all weights train
@@ -55,6 +56,7 @@ struct ConvertConfig {
   DistilConfig distil;
   RecoverConfig recover;
   VerifyConfig verify;
+  bool join = false;  // texts are windows of running text, of recover.length tokens
   int64_t seed = 0;
   int64_t threads = 0;
   bool resume = false, force = false, quiet = false;

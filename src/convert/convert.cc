@@ -14,17 +14,22 @@
 #include "convert/corpus.h"
 #include "convert/distil.h"
 #include "convert/fewer_heads.h"
+#include "convert/fit_scores.h"
 #include "convert/out_folder.h"
 #include "convert/recover.h"
 #include "convert/verify.h"
 #include "data/md5.h"
 #include "hedgerow/error.h"
+#include "models/mixer_config.h"
 #include "train/checkpoint.h"
 #include "train/head_values_log.h"
 #include "train/loop.h"
 
 namespace hedgerow::convert {
 namespace {
+
+// What a batch of joined texts is measured by: about the tokens of a text in a batch of texts.
+constexpr int64_t kTokensOfText = 40;
 
 constexpr double kLoraAlphaPerRank = 2.0;  // alpha = 16 at rank 8 (METHODS: the Llama run)
 
@@ -90,6 +95,7 @@ class Conversion {
   }
   void claim_folder();
   void swap_mixers();
+  void fit_lengths();
   void measure(const char* stage, const char* label);
   void distil();
   void recover();
@@ -103,6 +109,7 @@ class Conversion {
   models::LoadedModel teacher_, model_;
   std::vector<int64_t> layers_;
   Corpus corpus_;
+  formats::Json fit_;  // of mechanisms that are fitted to scores, else null
   std::unique_ptr<Verifier> verifier_;
   std::unique_ptr<ProgressFile> progress_;
 };
@@ -113,21 +120,19 @@ Conversion::Conversion(const ConvertConfig& config, OutFolder& out) : config_(co
   HEDGEROW_CHECK(teacher_.pooling.refused.empty(), config.model, ": ", teacher_.pooling.refused);
   for (auto& parameter : teacher_.encoder->parameters()) parameter.requires_grad_(false);
   layers_ = chosen_layers(config, model_.encoder->num_layers());
-  const int64_t positions = teacher_.encoder->config().max_positions;
-  if (config.recover.fit_length)
-    config_.recover.length = std::min(config.recover.length, positions);
-  HEDGEROW_CHECK(config_.recover.length <= positions, "--length: a text must have at most ",
-                 positions, " tokens, the model's positions; got ", config_.recover.length);
-  const int64_t longest = teacher_.pooling.max_length > 0
-                              ? std::min(teacher_.pooling.max_length, positions)
-                              : positions;
+  swap_mixers();
+  fit_lengths();
+  const int64_t most = model_.encoder->max_tokens();
+  const int64_t longest =
+      teacher_.pooling.max_length > 0 ? std::min(teacher_.pooling.max_length, most) : most;
   corpus_ = load_corpus(config_, longest);
   verifier_ = std::make_unique<Verifier>(
       teacher_,
       Verifier::Data{corpus_.heldout, corpus_.heldout_bodies, corpus_.prefix, corpus_.suffix,
-                     config.verify.kl_lengths, config.verify.kl_tokens},
+                     config_.verify.kl_lengths, config_.verify.kl_tokens},
       config.quiet);
-  swap_mixers();
+  start_fewer_heads(*teacher_.encoder, *model_.encoder, layers_, corpus_);
+  fit_ = fit_to_scores(*teacher_.encoder, *model_.encoder, layers_, corpus_);
   claim_folder();
   note(concat("convert: ", corpus_.train.size(), " training and ", corpus_.num_heldout,
               " held-out texts, ", layers_.size(), " of ", model_.encoder->num_layers(),
@@ -157,7 +162,24 @@ void Conversion::swap_mixers() {
     attention.set_mixer_and_projections(
         nn::make_mixer(config_.kind, attention.shape().layout, config_.options));
   }
-  start_fewer_heads(*teacher_.encoder, *model_.encoder, layers_, corpus_);
+  models::share_parameters(*model_.encoder);
+}
+
+// Lengths and batches that were not asked for become what the model can take; those that were are
+// refused.
+void Conversion::fit_lengths() {
+  const int64_t most = model_.encoder->max_tokens();
+  RecoverConfig& recover = config_.recover;
+  if (recover.fit_length) recover.length = std::min(recover.length, most);
+  HEDGEROW_CHECK(recover.length <= most, "--length: a text must have at most ", most,
+                 " tokens, the model's positions or what the mechanism is made for; got ",
+                 recover.length);
+  if (config_.join && recover.fit_batch)
+    recover.batch = std::max<int64_t>(1, recover.batch * kTokensOfText / recover.length);
+  std::erase_if(config_.distil.lengths, [&](int64_t length) { return length > most; });
+  std::vector<int64_t>& lengths = config_.verify.kl_lengths;
+  std::erase_if(lengths, [&](int64_t length) { return length > most; });
+  if (lengths.empty()) lengths = {most};
 }
 
 void Conversion::measure(const char* stage, const char* label) {
@@ -268,8 +290,8 @@ formats::Json Conversion::write(const std::function<void(const std::string&)>& b
   const formats::Json entropy = entropy_tables(*verifier_, *teacher_.encoder, *model_.encoder);
   const formats::Json examples = neighbour_examples(
       verifier_->teacher_embeddings(), verifier_->model_embeddings(), corpus_.heldout_texts);
-  const formats::Json analysis =
-      make_analysis(*verifier_, *model_.encoder, results, entropy, examples);
+  formats::Json analysis = make_analysis(*verifier_, *model_.encoder, results, entropy, examples);
+  if (!fit_.is_null()) analysis["score_fit"] = fit_;
   const formats::Json maps = make_maps(encoder, corpus_, *teacher_.encoder, *model_.encoder);
   const formats::Json summary =
       make_summary(config_, *model_.encoder, results, progress_->section("seconds"),

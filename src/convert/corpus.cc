@@ -1,5 +1,7 @@
 #include "convert/corpus.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 
 #include "base/interrupt.h"
@@ -71,6 +73,51 @@ std::vector<std::vector<int64_t>> bodies(const TextEncoder& encoder,
 
 }  // namespace
 
+// Windows of exactly `length` tokens of the bodies end to end, at most `count` of them, and the
+// texts that they begin in or reach into.
+struct Windows {
+  std::vector<data::Sequence> sequences;
+  std::vector<std::string> texts;
+};
+
+Windows join(const Corpus& corpus, const std::vector<std::vector<int64_t>>& bodies,
+             const std::vector<std::string>& texts, int64_t length, int64_t count) {
+  data::WindowOptions options;
+  options.window = length;
+  options.prefix = corpus.prefix;
+  options.suffix = corpus.suffix;
+  Windows out;
+  out.sequences = data::pack_windows(bodies, options);
+  if (static_cast<int64_t>(out.sequences.size()) > count) out.sequences.resize(count);
+  if (texts.empty()) return out;
+  const int64_t room = length - static_cast<int64_t>(corpus.prefix.size() + corpus.suffix.size());
+  int64_t begin = 0, end = 0;  // tokens of the current text
+  out.texts.resize(out.sequences.size());
+  for (size_t i = 0; i < bodies.size(); ++i, begin = end) {
+    end = begin + static_cast<int64_t>(bodies[i].size());
+    for (int64_t w = begin / room; w * room < end && w < static_cast<int64_t>(out.texts.size()); ++w)
+      out.texts[w] += (out.texts[w].empty() ? "" : " ") + texts[i];
+  }
+  return out;
+}
+
+// The same for texts that are joined: what is verified comes first, what training watches after.
+void join_texts(const ConvertConfig& config, const std::vector<std::string>& heldout,
+                Corpus& corpus) {
+  const int64_t length = config.recover.length;
+  corpus.train = join(corpus, corpus.train_bodies, {}, length, INT64_MAX).sequences;
+  // a twentieth is for watching, at most kMostWatched windows
+  const Windows windows = join(corpus, corpus.heldout_bodies, heldout, length, INT64_MAX);
+  const auto total = static_cast<int64_t>(windows.sequences.size());
+  const int64_t watched = std::min(kMostWatched, total / 20);
+  const int64_t verified = std::min(config.verify.texts, total - watched);
+  corpus.heldout.assign(windows.sequences.begin(), windows.sequences.begin() + verified);
+  corpus.heldout_texts.assign(windows.texts.begin(), windows.texts.begin() + verified);
+  corpus.watched.assign(windows.sequences.end() - watched, windows.sequences.end());
+  for (const data::Sequence& window : corpus.watched)
+    corpus.watched_bodies.push_back(body_of(corpus, window));
+}
+
 Corpus load_corpus(const ConvertConfig& config, int64_t max_length) {
   data::Split split =
       data::read_split(config.data, config.heldout, data::read_options(config.data, config.column));
@@ -85,6 +132,10 @@ Corpus load_corpus(const ConvertConfig& config, int64_t max_length) {
   HEDGEROW_CHECK(!corpus.train_bodies.empty() && !corpus.heldout_bodies.empty(), config.data,
                  ": training and held-out texts must have tokens; got ", corpus.train_bodies.size(),
                  " and ", corpus.heldout_bodies.size(), " texts with some");
+  if (config.join) {
+    join_texts(config, split.heldout, corpus);
+    return corpus;
+  }
   const int64_t train_length = std::min(config.recover.length, max_length);
   for (const auto& body : corpus.train_bodies)
     corpus.train.push_back(encoder.wrap(body, train_length));
@@ -99,6 +150,28 @@ Corpus load_corpus(const ConvertConfig& config, int64_t max_length) {
     corpus.watched_bodies.push_back(corpus.heldout_bodies[i]);
   }
   return corpus;
+}
+
+std::vector<int64_t> body_of(const Corpus& corpus, const data::Sequence& sequence) {
+  return {sequence.ids.begin() + static_cast<int64_t>(corpus.prefix.size()),
+          sequence.ids.end() - static_cast<int64_t>(corpus.suffix.size())};
+}
+
+std::vector<at::Tensor> spread_windows(const Corpus& corpus, int64_t length, int64_t passes,
+                                       int64_t windows_per_pass) {
+  const int64_t fixed = static_cast<int64_t>(corpus.prefix.size() + corpus.suffix.size());
+  HEDGEROW_CHECK(length > fixed, "windows: must be longer than their ", fixed,
+                 " special tokens; got ", length);
+  const int64_t num_texts = static_cast<int64_t>(corpus.train_bodies.size());
+  const int64_t num_windows = passes * windows_per_pass;
+  std::vector<at::Tensor> out;
+  for (int64_t begin = 0; begin < num_windows; begin += windows_per_pass) {
+    std::vector<int64_t> ids;
+    for (int64_t n = begin; n < begin + windows_per_pass; ++n)
+      append_window(corpus, corpus.train_bodies, n * num_texts / num_windows, length, ids);
+    out.push_back(at::tensor(ids, at::kLong).view({windows_per_pass, length}));
+  }
+  return out;
 }
 
 void append_window(const Corpus& corpus, const std::vector<std::vector<int64_t>>& bodies,

@@ -12,6 +12,7 @@
 namespace hedgerow::convert {
 
 struct Corpus {
+  // Texts, or windows of running text where the conversion joins them.
   std::vector<data::Sequence> train;                 // with special tokens, cut to the length
   std::vector<std::vector<int64_t>> train_bodies;    // without special tokens, whole
   std::vector<std::string> heldout_texts;            // at most VerifyConfig::texts
@@ -26,13 +27,21 @@ struct Corpus {
 };
 
 // Reads and tokenises the data of a conversion. `max_length` is what the model embeds at most.
-// Throws Error on bad data files and when no text has a token.
+// Throws Error on bad data files, when no text has a token, and when texts to be joined do not fill
+// a window.
 Corpus load_corpus(const ConvertConfig& config, int64_t max_length);
 
 // Appends to ids a window of `length` tokens, the special ones included, of running text from the
 // given text of `bodies` on, around their end if need be.
 void append_window(const Corpus& corpus, const std::vector<std::vector<int64_t>>& bodies,
                    int64_t text, int64_t length, std::vector<int64_t>& ids);
+
+// [B,length] windows of running text from places spread over the training texts, in `passes` of B.
+std::vector<at::Tensor> spread_windows(const Corpus& corpus, int64_t length, int64_t passes,
+                                       int64_t windows_per_pass);
+
+// Without the corpus' special tokens.
+std::vector<int64_t> body_of(const Corpus& corpus, const data::Sequence& sequence);
 
 // The special tokens that the folder's tokenizer puts around one text.
 struct SpecialTokens {

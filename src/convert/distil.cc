@@ -56,8 +56,7 @@ class DistilObjective : public train::Objective {
     for (auto& parameter : model_.parameters()) parameter.requires_grad_(false);
     for (int64_t layer : layers_) {
       for (auto& item : model_.attention(layer).mixer().named_parameters()) {
-        group.parameters.push_back(
-            {concat("layer.", layer, ".", item.key()), item.value().requires_grad_(true)});
+        group.add(concat("layer.", layer, ".", item.key()), item.value().requires_grad_(true));
       }
     }
     return {group};

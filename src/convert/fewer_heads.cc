@@ -11,25 +11,7 @@ namespace hedgerow::convert {
 namespace {
 
 // Training text that heads are chosen on: windows of so many tokens, so many of them at most.
-constexpr int64_t kWindow = 128, kNumWindows = 32, kWindowsPerPass = 8;
-
-// Windows of running text from places spread over the corpus.
-std::vector<models::EncoderInput> sample(const Corpus& corpus, int64_t max_positions) {
-  const int64_t fixed = static_cast<int64_t>(corpus.prefix.size() + corpus.suffix.size());
-  const int64_t length = std::min(kWindow, max_positions);
-  HEDGEROW_CHECK(length > fixed, "convert: the model has ", max_positions,
-                 " positions, of which special tokens take ", fixed);
-  const int64_t num_texts = static_cast<int64_t>(corpus.train_bodies.size());
-  std::vector<models::EncoderInput> inputs;
-  for (int64_t i = 0; i < kNumWindows; i += kWindowsPerPass) {
-    std::vector<int64_t> ids;
-    for (int64_t n = i; n < i + kWindowsPerPass; ++n)
-      append_window(corpus, corpus.train_bodies, n * num_texts / kNumWindows, length, ids);
-    inputs.emplace_back();
-    inputs.back().input_ids = at::tensor(ids, at::kLong).view({kWindowsPerPass, length});
-  }
-  return inputs;
-}
+constexpr int64_t kWindow = 128, kPasses = 4, kWindowsPerPass = 8;
 
 // Rows [heads * width] of a linear layer's weight or bias that belong to the kept heads.
 at::Tensor rows_of(const at::Tensor& t, const std::vector<int64_t>& heads, int64_t width) {
@@ -52,8 +34,11 @@ void start_fewer_heads(models::Encoder& teacher, models::Encoder& model,
     if (!(theirs == model.attention(layer).shape().layout)) fewer.push_back(layer);
   }
   if (fewer.empty()) return;
-  const std::vector<nn::HeadGrams> grams =
-      analysis::head_grams(teacher, fewer, sample(corpus, teacher.config().max_positions));
+  std::vector<models::EncoderInput> inputs;
+  const int64_t length = std::min(kWindow, teacher.config().max_positions);
+  for (const at::Tensor& ids : spread_windows(corpus, length, kPasses, kWindowsPerPass))
+    inputs.push_back({ids, {}, {}, {}});
+  const std::vector<nn::HeadGrams> grams = analysis::head_grams(teacher, fewer, inputs);
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < fewer.size(); ++i) {
     nn::Attention &from = teacher.attention(fewer[i]), &to = model.attention(fewer[i]);

@@ -46,7 +46,7 @@ class RecoverObjective : public train::Objective {
       const bool others = config_.lora_rank > 0 ? is_lora(name) : !is_unused(name);
       const bool trains = is_mixer(name) || (others && !config_.mixers_only);
       at::Tensor value = item.value().requires_grad_(trains);
-      if (trains) (is_mixer(name) ? mixers : weights).parameters.push_back({name, value});
+      if (trains) (is_mixer(name) ? mixers : weights).add(name, value);
     }
     if (config_.mixers_only) return {mixers};
     return {weights, mixers};

@@ -21,7 +21,7 @@ void add_complaint(std::string& report, const std::vector<std::string>& items,
 }
 
 struct Findings {
-  std::vector<std::string> missing, unexpected, twice, shapes, dtypes;
+  std::vector<std::string> missing, unexpected, twice, shapes, dtypes, integers;
 
   std::string report() const {
     std::string text;
@@ -30,6 +30,7 @@ struct Findings {
     add_complaint(text, twice, "stored under two names");
     add_complaint(text, shapes, "of another shape than the config gives");
     add_complaint(text, dtypes, "not floating-point (F64, F32, F16, BF16)");
+    add_complaint(text, integers, "not int64 (I64)");
     return text;
   }
 };
@@ -83,8 +84,10 @@ void load_tensors(const formats::Checkpoint& checkpoint, const std::string& wher
                                        formats::shape_text(target.tensor.sizes().vec()), ", got ",
                                        formats::shape_text(view->shape)));
     }
-    if (!is_floating(view->dtype)) {
-      findings.dtypes.push_back(concat(name, " ", formats::dtype_name(view->dtype)));
+    const bool floating = target.tensor.is_floating_point();
+    if (floating ? !is_floating(view->dtype) : scalar_type(view->dtype) != at::kLong) {
+      (floating ? findings.dtypes : findings.integers)
+          .push_back(concat(name, " ", formats::dtype_name(view->dtype)));
     }
   }
   for (const auto& [name, view] : checkpoint.tensors()) {

@@ -1,5 +1,7 @@
 #include "models/encoder.h"
 
+#include <algorithm>
+
 #include "hedgerow/error.h"
 #include "models/encoder_parts.h"
 
@@ -117,6 +119,13 @@ EncoderOutput Encoder::forward(const EncoderInput& input, bool all_hidden_states
     out.logits = parts_->classifier->forward(pooled);
   }
   return out;
+}
+
+int64_t Encoder::max_tokens() {
+  int64_t most = config_.max_positions;
+  for (int64_t layer = 0; layer < num_layers(); ++layer)
+    most = std::min(most, attention(layer).mixer().max_keys().value_or(most));
+  return most;
 }
 
 void Encoder::check_layer(int64_t layer) const {

@@ -66,6 +66,8 @@ class Encoder : public torch::nn::Module {
 
   const EncoderConfig& config() const { return config_; }
   int64_t num_layers() const { return config_.num_layers; }
+  // The longest text: the model's positions, or what the mechanisms of its layers can take.
+  int64_t max_tokens();
   nn::Attention& attention(int64_t layer);
   // One layer alone, at any length: x [B,T,hidden] -> [B,T,hidden].
   at::Tensor forward_layer(int64_t layer, const at::Tensor& x, const nn::AttentionMask& mask = {});

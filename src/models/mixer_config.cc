@@ -71,6 +71,19 @@ formats::Json describe_mixers(Encoder& encoder) {
   return {{"format", kHedgerowFormat}, {"layers", layers}};
 }
 
+void share_parameters(Encoder& encoder) {
+  nn::Mixer* first = nullptr;
+  for (int64_t i = 0; i < encoder.num_layers(); ++i) {
+    nn::Mixer& mixer = encoder.attention(i).mixer();
+    if (!mixer.shares_parameters()) continue;
+    if (first == nullptr) {
+      first = &mixer;
+    } else {
+      mixer.share_parameters(*first);
+    }
+  }
+}
+
 bool is_converted(Encoder& encoder) {
   for (int64_t i = 0; i < encoder.num_layers(); ++i) {
     if (encoder.attention(i).mixer().kind() != "softmax") return true;

@@ -24,6 +24,10 @@ std::vector<std::shared_ptr<nn::Mixer>> read_mixers(const formats::Config& hedge
 // The key's value for a model.
 formats::Json describe_mixers(Encoder& encoder);
 
+// Gives layers whose mechanism has parameters in common those of the lowest one. Throws Error where
+// they hold other values.
+void share_parameters(Encoder& encoder);
+
 // True when some layer's mixer is not softmax.
 bool is_converted(Encoder& encoder);
 

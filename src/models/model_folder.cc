@@ -147,7 +147,11 @@ LoadedModel load_model(const std::string& folder, const LoadOptions& options) {
       [&](const std::string& target) { return type.source(target, encoder.config()); },
       [&](const std::string& stored) { return type.may_ignore(stored, encoder.config()); }};
   io::load_tensors(weights, concat("model: ", folder), all_tensors(encoder), rules);
+  share_parameters(encoder);
   encoder.eval();
+  int64_t& longest = model.pooling.max_length;
+  const int64_t most = encoder.max_tokens();
+  if (most < encoder.config().max_positions) longest = longest > 0 ? std::min(longest, most) : most;
   return model;
 }
 

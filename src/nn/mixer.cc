@@ -19,8 +19,22 @@ bool HeadLayout::operator==(const HeadLayout& o) const {
          value_heads == o.value_heads && head_dim == o.head_dim && value_dim == o.value_dim;
 }
 
+void check_one_head_count(const std::string& kind, const HeadLayout& layout) {
+  HEDGEROW_CHECK(layout.key_heads == layout.heads && layout.heads == layout.value_heads, kind,
+                 ": one head count for q, weights and output; got ", layout.key_heads, "/",
+                 layout.heads, "/", layout.value_heads);
+}
+
 HeadChoice Mixer::start_from(const HeadGrams&) {
   throw Error(concat("mixer: ", kind(), " keeps all heads of a layer"));
+}
+
+std::optional<ScoreReconstruction> Mixer::start_from(const std::vector<ScoreMoments>&) {
+  throw Error(concat("mixer: ", kind(), " is not fitted to scores"));
+}
+
+void Mixer::share_parameters(Mixer&) {
+  throw Error(concat("mixer: ", kind(), " has no parameters common to layers"));
 }
 
 at::Tensor FixedProjector::keys(const std::optional<at::Tensor>& positions) const {

@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "nn/head_choice.h"
+#include "nn/score_fit.h"
+#include "nn/score_moments.h"
 
 namespace hedgerow::nn {
 
@@ -38,6 +40,9 @@ struct HeadLayout {
   int64_t value_kv_heads() const { return value_heads * kv_heads / key_heads; }
   bool operator==(const HeadLayout& other) const;  // of heads and widths, not of tokens
 };
+
+// Throws Error that names the mechanism unless q, weights and output have one head count.
+void check_one_head_count(const std::string& kind, const HeadLayout& layout);
 
 // One typed option of a mechanism, as given on the command line, in recipes and in config.json.
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
@@ -138,6 +143,21 @@ class Mixer : public torch::nn::Module {
   // that the layer changes as little as it can, and says which heads the projections keep.
   virtual HeadChoice start_from(const HeadGrams& grams);
 
+  // Of a mechanism that is fitted to the scores of the layer whose place it takes: what it wants to
+  // know of them. None: it is not fitted.
+  virtual std::optional<ScoreRequest> score_request() const { return std::nullopt; }
+  // Fits it to moments of the request's groups, in parts of different texts. Says how well its
+  // reconstruction fits, where it has one.
+  virtual std::optional<ScoreReconstruction> start_from(const std::vector<ScoreMoments>& parts);
+
+  // The most keys that a call may have; none: any number.
+  virtual std::optional<int64_t> max_keys() const { return std::nullopt; }
+
+  // Where the mechanism has parameters that are common to layers: takes those of `first`, the same
+  // mechanism with the same options in the lowest such layer, in the place of its own.
+  virtual bool shares_parameters() const { return false; }
+  virtual void share_parameters(Mixer& first);
+
   // How the mechanism mixes heads, by name ("logits_proj" -> [Hk,H]): reports draw them.
   virtual std::vector<std::pair<std::string, at::Tensor>> head_matrices() const { return {}; }
 
@@ -158,6 +178,9 @@ struct MixerType {
   // softmax's weights (which they start far from); false, the model's outputs (where learning
   // softmax's weights would only undo the mechanism).
   bool imitates_softmax = true;
+  // Made for sequences of one length: conversions join texts to it.
+  bool one_length = false;
+  double start_lr = 3e-2;  // learning rate while the parameters train alone
 };
 
 // The explicit list of mechanisms (mixers/registry.cc).

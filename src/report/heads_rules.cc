@@ -88,14 +88,7 @@ void check_ranking(const JsonRules& rules, const Json& list, const std::string& 
 }
 
 void check_model(const JsonRules& rules, const Json& model) {
-  if (model.is_null()) return;
-  rules.object(model, "model");
-  for (const char* key : {"name", "architecture"})
-    rules.optional_text(model, key, concat("model.", key));
-  for (const char* key : {"layers", "heads", "hidden"}) {
-    const Json& value = member(model, key);
-    if (!value.is_null()) rules.positive_integer(value, concat("model.", key));
-  }
+  rules.model(model, "model");
   const Json& mixers = member(model, "mixers");
   if (mixers.is_null()) return;
   for (const Json& mixer : rules.array(mixers, "model.mixers"))
@@ -109,7 +102,7 @@ void check_heads(const JsonRules& rules, const Json& heads) {
   rules.require(member(heads, "format") == 1, "format", "must be 1", member(heads, "format"));
   check_model(rules, member(heads, "model"));
   const Json& data = member(heads, "data");
-  if (!data.is_null()) rules.object(data, "data");
+  rules.optional_object(heads, "data", "data");
   rules.optional_text(data, "file", "data.file");
   for (const char* key : {"texts", "tokens", "length", "subword_groups"})
     rules.optional_number(data, key, concat("data.", key));
@@ -131,8 +124,7 @@ void check_heads(const JsonRules& rules, const Json& heads) {
   check_ranking(rules, member(heads, "positional_heads"), "positional_heads", shape);
   check_ranking(rules, member(heads, "subword_merging_heads"), "subword_merging_heads", shape);
   for (const char* key : {"uniform_weight", "seconds"}) rules.optional_number(heads, key, key);
-  const Json& versions = member(heads, "versions");
-  if (!versions.is_null()) rules.object(versions, "versions");
+  rules.optional_object(heads, "versions", "versions");
 }
 
 }  // namespace hedgerow::report

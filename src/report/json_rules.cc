@@ -69,4 +69,26 @@ void JsonRules::optional_number(const Json& object, const char* key,
   number_or_null(member(object, key), place);
 }
 
+void JsonRules::optional_object(const Json& value, const char* key,
+                                const std::string& place) const {
+  const Json& found = member(value, key);
+  if (!found.is_null()) object(found, place);
+}
+
+void JsonRules::command(const Json& value, const std::string& place) const {
+  if (value.is_null() || value.is_string()) return;
+  for (const Json& word : array(value, place)) text(word, place + "[]");
+}
+
+void JsonRules::model(const Json& value, const std::string& place) const {
+  if (value.is_null()) return;
+  object(value, place);
+  for (const char* key : {"name", "architecture"})
+    optional_text(value, key, concat(place, ".", key));
+  for (const char* key : {"layers", "heads", "hidden"}) {
+    const Json& size = member(value, key);
+    if (!size.is_null()) positive_integer(size, concat(place, ".", key));
+  }
+}
+
 }  // namespace hedgerow::report

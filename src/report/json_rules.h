@@ -31,6 +31,13 @@ class JsonRules {
   // Members that may be absent or null.
   void optional_text(const Json& object, const char* key, const std::string& place) const;
   void optional_number(const Json& object, const char* key, const std::string& place) const;
+  void optional_object(const Json& object, const char* key, const std::string& place) const;
+
+  // A text, a list of words or null.
+  void command(const Json& value, const std::string& place) const;
+
+  // What files say of a model, or null: texts, and sizes that are positive integers.
+  void model(const Json& value, const std::string& place) const;
 
   const std::string& path() const { return path_; }
 

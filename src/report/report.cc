@@ -9,6 +9,7 @@
 #include "hedgerow/error.h"
 #include "hedgerow/version.h"
 #include "report/escape.h"
+#include "report/json_rules.h"
 #include "report/report_assets.h"
 
 namespace hedgerow::report {
@@ -37,55 +38,72 @@ std::string utc_now() {
   return text;
 }
 
-// One kind of page: its sections in order, and the function of the scripts that fills them.
-struct PageKind {
-  const char* eyebrow;
-  const char* skip;
+// What a page shows of some files: sections in order, and the function of the scripts that fills
+// them.
+struct PagePart {
   std::vector<std::pair<const char*, const char*>> sections;  // id, name in the navigation
   std::string_view body;
   const char* start;
 };
 
-const PageKind& page_kind(const RunFolder& run) {
-  static const PageKind conversion = {"Hedgerow report",
-                                      "Skip to the results",
-                                      {{"results", "Results"},
-                                       {"training", "Training"},
-                                       {"fidelity", "Fidelity"},
-                                       {"maps", "Maps"},
-                                       {"embeddings", "Embeddings"},
-                                       {"speed", "Speed"},
-                                       {"run", "Run"}},
-                                      kReportAssets.run_sections,
-                                      "start();"};
-  static const PageKind heads = {"Hedgerow analysis",
-                                 "Skip to the figures",
-                                 {{"glance", "At a glance"},
-                                  {"density", "Density"},
-                                  {"learned", "Learned"},
-                                  {"spread", "Spread"},
-                                  {"roles", "Roles"},
-                                  {"maps", "Sentences"},
-                                  {"run", "Run"}},
-                                 kReportAssets.heads_sections,
-                                 "startHeads();"};
-  return run.is_analysis() ? heads : conversion;
+std::vector<PagePart> page_parts(const RunFolder& run) {
+  const PagePart conversion = {{{"results", "Results"},
+                                {"training", "Training"},
+                                {"fidelity", "Fidelity"},
+                                {"maps", "Maps"},
+                                {"embeddings", "Embeddings"},
+                                {"speed", "Speed"}},
+                               kReportAssets.run_sections,
+                               "showConversion();"};
+  const PagePart heads = {{{"glance", "At a glance"},
+                           {"density", "Density"},
+                           {"learned", "Learned"},
+                           {"spread", "Spread"},
+                           {"roles", "Roles"},
+                           {"maps", "Sentences"}},
+                          kReportAssets.heads_sections,
+                          "showHeads();"};
+  const PagePart spectra = {{{"dimension", "Dimension"},
+                             {"spectra", "Spectra"},
+                             {"overlap", "Overlap"},
+                             {"positions", "Positions"},
+                             {"reconstruction", "Reconstruction"},
+                             {"matrices", "Matrices"},
+                             {"cost", "Cost"}},
+                            kReportAssets.spectra_sections,
+                            "showSpectraPart();"};
+  const PagePart quality = {
+      {{"quality", "Quality"}}, kReportAssets.quality_sections, "showQualityPart();"};
+  std::vector<PagePart> parts;
+  if (run.is_conversion()) parts.push_back(conversion);
+  // A conversion's page is about the conversion; `hedgerow analyze` gives heads a page of their
+  // own.
+  if (run.is_analysis() && run.has("heads")) parts.push_back(heads);
+  if (run.has("spectra")) parts.push_back(spectra);
+  if (run.has("quality")) parts.push_back(quality);
+  return parts;
 }
 
-std::string navigation(const PageKind& kind) {
+// One member of every part, one after the other.
+template <typename Member>
+std::string joined(const std::vector<PagePart>& parts, Member member) {
   std::string out;
-  for (const auto& [id, name] : kind.sections)
-    out += concat("<a href=\"#", id, "\">", name, "</a>\n    ");
+  for (const PagePart& part : parts) out += part.*member;
+  return out;
+}
+
+std::string navigation(const std::vector<PagePart>& parts) {
+  std::string out;
+  for (const PagePart& part : parts)
+    for (const auto& [id, name] : part.sections)
+      out += concat("<a href=\"#", id, "\">", name, "</a>\n    ");
   return out;
 }
 
 std::string page_title(const RunFolder& run) {
-  const Json& summary = run.data[run.is_analysis() ? "heads" : "summary"];
-  if (summary.is_object() && summary.contains("model") && summary["model"].is_object())
-    if (const auto name = summary["model"].find("name");
-        name != summary["model"].end() && name->is_string())
-      return name->get<std::string>();
-  return run.name;
+  const char* source = run.is_conversion() ? "summary" : run.has("heads") ? "heads" : "spectra";
+  const Json& name = member(member(member(run.data, source), "model"), "name");
+  return name.is_string() ? name.get<std::string>() : run.name;
 }
 
 // One element per sentence and side: the page decodes only the head that it shows.
@@ -111,13 +129,13 @@ std::string render_report(const RunFolder& run) {
   data["missing"] = run.missing;
   data["generated"] = utc_now();
   data["hedgerow"] = HEDGEROW_VERSION;
-  const PageKind& kind = page_kind(run);
+  const std::vector<PagePart> parts = page_parts(run);
   return filled(kReportAssets.page, [&](std::string_view name) -> std::string {
-    if (name == "eyebrow") return kind.eyebrow;
-    if (name == "skip") return kind.skip;
-    if (name == "navigation") return navigation(kind);
-    if (name == "sections") return std::string(kind.body);
-    if (name == "start") return kind.start;
+    if (name == "eyebrow") return run.is_analysis() ? "Hedgerow analysis" : "Hedgerow report";
+    if (name == "skip") return run.is_analysis() ? "Skip to the figures" : "Skip to the results";
+    if (name == "navigation") return navigation(parts);
+    if (name == "sections") return joined(parts, &PagePart::body);
+    if (name == "start") return joined(parts, &PagePart::start);
     if (name == "title") return escape_html(page_title(run));
     if (name == "fonts") return std::string(kReportAssets.fonts);
     if (name == "style") return std::string(kReportAssets.style);

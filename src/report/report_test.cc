@@ -262,6 +262,34 @@ TEST_F(RunFolderTest, HeadsRules) {
   expect_fault("heads.json", with(R"("model":{"mixers":[{"mixer":1}]})"), {"model.mixers"});
 }
 
+TEST_F(RunFolderTest, PagesHaveThePartsOfTheirFiles) {
+  const auto sections = [&] {
+    const std::string page = render_report(read_run_folder(folder_.string()));
+    std::string found;
+    for (const char* id : {"results", "glance", "dimension", "quality", "run"})
+      if (page.find(concat("<section id=\"", id, "\"")) != std::string::npos)
+        found += concat(id, " ");
+    return found;
+  };
+  put("quality.json", R"({"format":1,"rows":[]})");
+  EXPECT_FALSE(read_run_folder(folder_.string()).is_analysis());
+  EXPECT_EQ(sections(), "quality run ");
+  put("spectra.json", R"({"format":1,"model":{"name":"m&","layers":1},"n":4,"forms":{}})");
+  EXPECT_TRUE(read_run_folder(folder_.string()).is_analysis());
+  EXPECT_TRUE(read_run_folder(folder_.string()).missing.empty());
+  EXPECT_EQ(sections(), "dimension quality run ");
+  EXPECT_NE(render_report(read_run_folder(folder_.string())).find("<title>m&amp; "),
+            std::string::npos);
+  put("heads.json", R"({"format":1})");
+  EXPECT_EQ(sections(), "glance dimension quality run ");
+  put("summary.json", kSummary);
+  EXPECT_FALSE(read_run_folder(folder_.string()).is_analysis());
+  EXPECT_EQ(sections(), "results dimension quality run ");
+  expect_fault("spectra.json", "{}", {"`format` must be 1"});
+  fs::remove(folder_ / "spectra.json");
+  expect_fault("quality.json", R"({"format":1,"rows":[{}]})", {"`rows[0].kind`"});
+}
+
 TEST_F(RunFolderTest, BenchRules) {
   expect_fault("bench.json", R"({"rows":[{"method":"sdpa","T":64,"ms":"1"}]})", {"`rows[0].ms`"});
   expect_fault("bench.json", R"({"rows":[{"method":"sdpa","ms":1}]})", {"`rows[0].T`"});

@@ -1,6 +1,7 @@
 #include "report/run_folder.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -9,24 +10,20 @@
 #include "report/heads_rules.h"
 #include "report/json_rules.h"
 #include "report/log_rules.h"
+#include "report/quality_rules.h"
+#include "report/spectra_rules.h"
 
 namespace hedgerow::report {
 namespace {
 
-constexpr char kHeads[] = "heads", kHeadValues[] = "head_values";
+// Files that few runs have.
+constexpr std::array<std::string_view, 4> kExtras = {"head_values", "heads", "spectra", "quality"};
 
 void check_summary(const JsonRules& rules, const Json& summary) {
   rules.object(summary, "summary");
   rules.require(member(summary, "format") == 1, "format", "must be 1", member(summary, "format"));
   for (const char* key : {"kind", "map"}) rules.optional_text(summary, key, key);
-  const Json& model = member(summary, "model");
-  if (!model.is_null()) rules.object(model, "model");
-  for (const char* key : {"name", "architecture"})
-    rules.optional_text(model, key, concat("model.", key));
-  for (const char* key : {"layers", "heads", "hidden"}) {
-    const Json& value = member(model, key);
-    if (!value.is_null()) rules.positive_integer(value, concat("model.", key));
-  }
+  rules.model(member(summary, "model"), "model");
   for (const char* stage : {"before", "after_distil", "after"}) {
     const Json& measures = member(summary, stage);
     if (measures.is_null()) continue;
@@ -47,8 +44,7 @@ void check_summary(const JsonRules& rules, const Json& summary) {
   } else {
     rules.number_or_null(seconds, "seconds");
   }
-  const Json& versions = member(summary, "versions");
-  if (!versions.is_null()) rules.object(versions, "versions");
+  rules.optional_object(summary, "versions", "versions");
 }
 
 void check_same_shape_matrices(const JsonRules& rules, const Json& group,
@@ -160,8 +156,7 @@ void check_bench(const JsonRules& rules, const Json& bench) {
     for (const char* key : {"ms", "ratio", "peak_bytes"})
       rules.optional_number(rows[i], key, concat(place, ".", key));
   }
-  const Json& machine = member(bench, "machine");
-  if (!machine.is_null()) rules.object(machine, "machine");
+  rules.optional_object(bench, "machine", "machine");
 }
 
 // The heads of each layer: from the file, else from summary.json.
@@ -275,56 +270,55 @@ RunFolder read_run_folder(const std::string& path) {
                         const std::function<Json(const std::string&, std::string_view)>& parse) {
     const std::string file = (std::filesystem::path(path) / file_name).string();
     if (!std::filesystem::exists(file, ignored)) {
-      // Only an analysis has a heads.json to miss, and few mechanisms have values of heads.
-      if (key != std::string_view(kHeads) && key != std::string_view(kHeadValues))
-        run.missing.push_back(file_name);
+      // What a conversion need not have is not missed.
+      const bool expected = std::find(kExtras.begin(), kExtras.end(), key) == kExtras.end();
+      if (expected) run.missing.push_back(file_name);
       run.data[key] = nullptr;
       return;
     }
     run.data[key] = parse(file, read_file(file));
   };
-  read("summary", "summary.json", [](const std::string& file, std::string_view text) {
-    Json summary = formats::parse_json(text, concat("report: ", file));
-    check_summary(JsonRules(file), summary);
-    return summary;
-  });
+  const auto checked = [](void (*check)(const JsonRules&, const Json&)) {
+    return [check](const std::string& file, std::string_view text) {
+      Json value = formats::parse_json(text, concat("report: ", file));
+      check(JsonRules(file), value);
+      return value;
+    };
+  };
+  read("summary", "summary.json", checked(check_summary));
   read("metrics", "metrics.jsonl", read_metrics);
-  read(kHeadValues, "head_values.jsonl", read_head_values);
-  read("analysis", "analysis.json", [](const std::string& file, std::string_view text) {
-    Json analysis = formats::parse_json(text, concat("report: ", file));
-    check_analysis(JsonRules(file), analysis);
-    return analysis;
-  });
+  read("head_values", "head_values.jsonl", read_head_values);
+  read("analysis", "analysis.json", checked(check_analysis));
   read("maps", "maps.json", [&](const std::string& file, std::string_view text) {
     Json maps = formats::parse_json(text, concat("report: ", file));
     run.maps = check_maps(JsonRules(file), maps, run.data["summary"]);
     return maps;
   });
-  read("bench", "bench.json", [](const std::string& file, std::string_view text) {
-    Json bench = formats::parse_json(text, concat("report: ", file));
-    check_bench(JsonRules(file), bench);
-    return bench;
-  });
-  read(kHeads, "heads.json", [](const std::string& file, std::string_view text) {
-    Json heads = formats::parse_json(text, concat("report: ", file));
-    check_heads(JsonRules(file), heads);
-    return heads;
-  });
+  read("bench", "bench.json", checked(check_bench));
+  read("heads", "heads.json", checked(check_heads));
+  read("spectra", "spectra.json", checked(check_spectra));
+  read("quality", "quality.json", checked(check_quality));
   const bool some = std::any_of(run.data.begin(), run.data.end(),
                                 [](const Json& value) { return !value.is_null(); });
   HEDGEROW_CHECK(some,
                  "report: RUN must hold summary.json, metrics.jsonl, head_values.jsonl, "
-                 "analysis.json, maps.json, bench.json or heads.json; got ",
+                 "analysis.json, maps.json, bench.json, heads.json, spectra.json or quality.json; "
+                 "got ",
                  path, " with none of them");
   if (run.is_analysis())
-    std::erase_if(run.missing, [](const std::string& f) { return f != "maps.json"; });
+    std::erase_if(run.missing,
+                  [&](const std::string& f) { return !run.has("heads") || f != "maps.json"; });
   return run;
 }
 
-bool RunFolder::is_analysis() const {
-  return !data.at(kHeads).is_null() && data.at("summary").is_null() &&
-         data.at("metrics").is_null() && data.at("analysis").is_null() &&
-         data.at("bench").is_null();
+bool RunFolder::has(std::string_view key) const { return !member(data, key).is_null(); }
+
+bool RunFolder::is_conversion() const {
+  if (has("summary") || has("metrics") || has("analysis") || has("bench")) return true;
+  if (has("heads")) return false;
+  return has("maps") || !(has("spectra") || has("quality"));
 }
+
+bool RunFolder::is_analysis() const { return !is_conversion() && (has("heads") || has("spectra")); }
 
 }  // namespace hedgerow::report

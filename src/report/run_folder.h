@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/json.h"
@@ -20,12 +21,16 @@ struct SentenceMaps {
 
 struct RunFolder {
   std::string name;  // last part of the path, without ".partial"
-  // summary, metrics, head_values, analysis, bench, maps, heads; null = none
+  // summary, metrics, head_values, analysis, bench, maps, heads, spectra, quality; null = none
   Json data;
   std::vector<SentenceMaps> maps;    // one per data["maps"]["sentences"]
   std::vector<std::string> missing;  // files that are not there
 
-  // What `hedgerow analyze` wrote: heads.json, with maps.json and head_values.jsonl or without.
+  bool has(std::string_view key) const;
+  // What `hedgerow convert` or `train` wrote, whatever lies beside it.
+  bool is_conversion() const;
+  // What `hedgerow analyze` wrote alone: heads.json, with maps.json and head_values.jsonl or
+  // without, or spectra.json.
   bool is_analysis() const;
 };
 

@@ -22,6 +22,13 @@ struct ParameterGroup {
   std::vector<NamedParameter> parameters;
   double lr = 1e-3;  // the peak, which the schedule scales
   double weight_decay = 0;
+
+  // Layers may have a parameter in common: it is taken once.
+  void add(const std::string& name, const at::Tensor& value) {
+    for (const NamedParameter& known : parameters)
+      if (known.value.is_same(value)) return;
+    parameters.push_back({name, value});
+  }
 };
 
 struct StepResult {

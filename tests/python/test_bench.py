@@ -72,6 +72,54 @@ def test_talking_heads_with_entmax(alpha):
         assert row["eager_ms"] > 0 and 0 <= row["error"] < 1e-4 and 0 < row["density"] <= 1
 
 
+@pytest.mark.parametrize("width", [12, 33])
+def test_partial_beside_exact_attention(width):
+    heads = 3
+    rows = bench(
+        "ops",
+        "--method",
+        "partial",
+        "--positions",
+        "1,9,40",
+        "--length",
+        "33,70",
+        "--heads",
+        str(heads),
+        "--head-dim",
+        str(width),
+    )["rows"]
+    methods = {"partial_all_keys", "partial_selected", "partial_layer"}
+    kinds = {(row["method"], row["mask"], row["step"]) for row in rows}
+    assert len(kinds) == 12 and {method for method, _, _ in kinds} == methods
+    sizes = [(33, 1), (33, 9), (70, 1), (70, 9), (70, 40)]  # no more positions than keys
+    for kind in kinds:
+        found = [row for row in rows if (row["method"], row["mask"], row["step"]) == kind]
+        assert [(row["T"], row["positions"]) for row in found] == sizes
+    for row in rows:
+        assert row["sdpa_ms"] > 0 and 0 <= row["error"] < 1e-4
+        assert row["exact_ratio"] == pytest.approx(row["ms"] / row["exact_ms"])
+        n, p, d, m = row["T"], row["positions"], width, heads * width
+        share = row["multiplications"]
+        assert share["scores"] == pytest.approx(p / d + p / n)
+        scores, values = heads * n * p * (d + n), heads * n * n * d
+        exact = 2 * heads * n * n * d
+        assert share["core"] == pytest.approx((scores + values) / exact)
+        projected = m * m * (3 * n + p)
+        assert share["layer"] == pytest.approx(
+            (scores + values + projected) / (exact + 4 * n * m * m)
+        )
+        if (row["mask"], row["step"]) == ("dense", "forward"):
+            products = scores + values + (projected if row["method"] == "partial_layer" else 0)
+            assert row["gflops"] * row["ms"] * 1e6 == pytest.approx(2 * products)
+
+
+def test_one_method_of_partial_attention():
+    arguments = ["--positions", "5", "--length", "20", "--heads", "2", "--max-sdpa-length", "0"]
+    rows = bench("ops", "--method", "partial_layer", *arguments)["rows"]
+    assert [row["method"] for row in rows] == ["partial_layer"] * 4
+    assert all("sdpa_ms" not in row and row["exact_ms"] > 0 for row in rows)
+
+
 def test_long_rows_leave_out_softmax(tmp_path):
     out = tmp_path / "bench.json"
     document = bench(
@@ -98,7 +146,9 @@ def test_layers_of_models(tmp_path):
     "arguments,needle",
     [
         (["ops", "--method", "nothing"], "nothing"),
+        (["ops", "--method", "nothing"], "partial_selected"),
         (["ops", "--length", "0"], "0"),
+        (["ops", "--method", "partial", "--positions", "0"], "--positions"),
         (["ops", "some/model"], "takes no model"),
         (["model"], "model folder"),
         (["model", "no/such/folder"], "no/such/folder"),

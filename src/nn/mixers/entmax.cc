@@ -46,9 +46,7 @@ class EntmaxMixer : public Mixer {
 
 EntmaxMixer::EntmaxMixer(const HeadLayout& layout, const Options& options)
     : layout_(layout), options_(options), alpha_("entmax", options, layout.heads) {
-  HEDGEROW_CHECK(layout.key_heads == layout.heads && layout.heads == layout.value_heads,
-                 "entmax: one head count for q, weights and output; got ", layout.key_heads, "/",
-                 layout.heads, "/", layout.value_heads);
+  check_one_head_count("entmax", layout);
   const int64_t count = options.get_string("share") == "layer" ? 1 : layout.heads;
   if (alpha_.start().defined()) alpha_raw_ = register_parameter("alpha_raw", alpha_.start());
   if (options.get_bool("length_scale")) {
@@ -92,9 +90,7 @@ at::Tensor EntmaxMixer::weights(const MixInput& in) {
 }
 
 at::Tensor EntmaxMixer::log_weights(const MixInput& in) {
-  const at::Tensor p = weights(in);
-  const std::optional<at::Tensor> visible = in.mask.visible(p.size(2), p.size(3));
-  return log_normalise(log_with_floor(p, visible), visible);
+  return log_of_weights(weights(in), in.mask);
 }
 
 std::vector<std::pair<std::string, at::Tensor>> EntmaxMixer::head_values() const {

@@ -63,6 +63,19 @@ HeadAlpha::HeadAlpha(const std::string& kind, const Options& options, int64_t he
   fixed_ = *value;
 }
 
+HeadAlpha HeadAlpha::or_softmax(const std::string& kind, const Options& options, int64_t heads) {
+  if (options.get_string("alpha") != "softmax") return {kind, options, heads};
+  HeadAlpha none;
+  none.is_softmax_ = true;
+  return none;
+}
+
+std::vector<std::pair<std::string, at::Tensor>> HeadAlpha::by_head(const at::Tensor& raw,
+                                                                   int64_t heads) const {
+  if (is_softmax_) return {};
+  return {{"alpha", value(raw, {}).detach().to(at::kDouble).expand({heads}).contiguous()}};
+}
+
 at::Tensor HeadAlpha::value(const at::Tensor& raw, const at::TensorOptions& options) const {
   if (!raw.defined()) return at::full({}, fixed_, options.dtype(at::kDouble).requires_grad(false));
   // in narrower types alpha - 1 would lose its digits near 1

@@ -114,9 +114,7 @@ HedgehogMixer::HedgehogMixer(const HeadLayout& layout, const Options& given)
   HEDGEROW_CHECK(asked >= 0, "hedgehog: width must be at least 0; got ", asked);
   HEDGEROW_CHECK(options_.get_int("max_length") > 0, "hedgehog: max_length must be positive; got ",
                  options_.get_int("max_length"));
-  HEDGEROW_CHECK(layout.key_heads == layout.heads && layout.heads == layout.value_heads,
-                 "hedgehog: one head count for q, weights and output; got ", layout.key_heads, "/",
-                 layout.heads, "/", layout.value_heads);
+  check_one_head_count("hedgehog", layout);
   const int64_t width = asked == 0 ? dim : asked;
   if (map_ == "performer") {
     // One projection for both sides: the estimate of exp(q.k) rests on it.

@@ -45,4 +45,9 @@ at::Tensor log_with_floor(const at::Tensor& p, const std::optional<at::Tensor>& 
   return (p + kFloor * mean.clamp_min(kFloor)).log();
 }
 
+at::Tensor log_of_weights(const at::Tensor& p, const AttentionMask& mask) {
+  const std::optional<at::Tensor> visible = mask.visible(p.size(2), p.size(3));
+  return log_normalise(log_with_floor(p, visible), visible);
+}
+
 }  // namespace hedgerow::nn

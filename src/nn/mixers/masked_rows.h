@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "nn/mixer.h"
+
 namespace hedgerow::nn {
 
 // a [B,H,T,F] . b [B,Hkv,S,F] over F -> [B,H,T,S]; head h of a meets head h / (H / Hkv) of b. No
@@ -23,5 +25,8 @@ at::Tensor log_normalise(const at::Tensor& scores, const std::optional<at::Tenso
 // log(p + floor) of p >= 0 [B,H,T,S]; the floor is 1e-6 of the row's mean over visible keys. A row
 // of zeros becomes uniform.
 at::Tensor log_with_floor(const at::Tensor& p, const std::optional<at::Tensor>& visible);
+
+// Both: what log_weights() is of a mechanism whose weights p [B,H,T,S] may be zero.
+at::Tensor log_of_weights(const at::Tensor& p, const AttentionMask& mask);
 
 }  // namespace hedgerow::nn

@@ -43,6 +43,20 @@ std::vector<Case> cases() {
   all.push_back({"talking-heads", {}});
   all.push_back({"talking-heads", {{"alpha", std::string("1.5")}, {"logits", false}}});
   all.push_back({"talking-heads", {{"alpha", std::string("learned")}, {"weights", false}}});
+  const std::map<std::string, OptionValue> budget = {{"positions_per_query", int64_t{3}},
+                                                     {"length", int64_t{11}}};
+  const auto with = [&](std::map<std::string, OptionValue> more) {
+    more.insert(budget.begin(), budget.end());
+    return more;
+  };
+  const std::string head = "head", query = "query";
+  all.push_back({"partial", budget});
+  all.push_back({"partial", with({{"sharing", head}, {"alpha", std::string("learned")}})});
+  all.push_back({"partial", with({{"sharing", head}, {"positions", head}})});
+  all.push_back({"partial", with({{"positions", query}, {"alpha", std::string("1.5")}})});
+  all.push_back({"partial", with({{"sharing", head}, {"positions", query}})});
+  all.push_back({"selected-keys", budget});
+  all.push_back({"window", budget});
   return all;
 }
 
@@ -82,7 +96,8 @@ std::string map_of(const Case& c) {
 
 // Maps whose weights may be exactly zero.
 bool has_floor(const Case& c) {
-  return c.kind == "entmax" || c.kind == "talking-heads" || map_of(c) == "relu" ||
+  return c.kind == "entmax" || c.kind == "talking-heads" || c.kind == "partial" ||
+         c.kind == "selected-keys" || c.kind == "window" || map_of(c) == "relu" ||
          map_of(c) == "cosformer";
 }
 
@@ -468,7 +483,8 @@ TEST(Registry, ListsWhatItKnows) {
   } catch (const Error& e) {
     EXPECT_STREQ(
         e.what(),
-        "mixer: unknown kind \"hedgehop\"; known: softmax, hedgehog, entmax, talking-heads");
+        "mixer: unknown kind \"hedgehop\"; known: softmax, hedgehog, entmax, talking-heads, "
+               "partial, selected-keys, linformer, window");
   }
 }
 

@@ -2,7 +2,9 @@
 #include "hedgerow/error.h"
 #include "nn/mixer.h"
 #include "nn/mixers/entmax.h"
+#include "nn/mixers/fewer_keys.h"
 #include "nn/mixers/hedgehog.h"
+#include "nn/mixers/partial.h"
 #include "nn/mixers/softmax.h"
 #include "nn/mixers/talking_heads.h"
 
@@ -14,6 +16,10 @@ const std::vector<MixerType>& mixer_types() {
       hedgehog_mixer_type(),
       entmax_mixer_type(),
       talking_heads_mixer_type(),
+      partial_mixer_type(),
+      selected_keys_mixer_type(),
+      linformer_mixer_type(),
+      window_mixer_type(),
   };
   return types;
 }

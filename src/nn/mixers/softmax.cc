@@ -13,9 +13,7 @@ class SoftmaxMixer : public Mixer {
  public:
   SoftmaxMixer(const HeadLayout& layout, const Options& options)
       : layout_(layout), options_(options) {
-    HEDGEROW_CHECK(layout.key_heads == layout.heads && layout.heads == layout.value_heads,
-                   "softmax: one head count for q, weights and output; got ", layout.key_heads, "/",
-                   layout.heads, "/", layout.value_heads);
+    check_one_head_count("softmax", layout);
   }
 
   std::string kind() const override { return "softmax"; }

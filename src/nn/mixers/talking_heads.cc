@@ -98,17 +98,13 @@ class TalkingHeadsMixer : public Mixer {
                                                 arguments(in, false));
   }
   at::Tensor log_weights(const MixInput& in) override {
-    const at::Tensor p = weights(in);
-    const std::optional<at::Tensor> visible = in.mask.visible(p.size(2), p.size(3));
-    return log_normalise(log_with_floor(p, visible), visible);
+    return log_of_weights(weights(in), in.mask);
   }
 
   HeadChoice start_from(const HeadGrams& grams) override;
 
   std::vector<std::pair<std::string, at::Tensor>> head_values() const override {
-    if (!alpha_raw_.defined()) return {};
-    const at::Tensor alpha = alpha_.value(alpha_raw_, {}).detach().to(at::kDouble);
-    return {{"alpha", alpha.expand({layout_.heads}).contiguous()}};
+    return alpha_.by_head(alpha_raw_, layout_.heads);
   }
   std::vector<std::pair<std::string, at::Tensor>> head_matrices() const override {
     std::vector<std::pair<std::string, at::Tensor>> matrices;
@@ -127,22 +123,14 @@ class TalkingHeadsMixer : public Mixer {
   HeadLayout layout_;
   Options options_;
   HeadAlpha alpha_;
-  bool entmax_;
   at::Tensor logits_, weights_, alpha_raw_;
   std::array<at::Tensor, 4> dynamic_;  // in the order of kDynamicTerms
 };
 
-// The constructor of HeadAlpha knows numbers and "learned".
-HeadAlpha alpha_of(const Options& options, int64_t heads) {
-  if (options.get_string("alpha") == "softmax") return {};
-  return HeadAlpha(kKind, options, heads);
-}
-
 TalkingHeadsMixer::TalkingHeadsMixer(const HeadLayout& model, const Options& options)
     : layout_(layout_of(model, options)),
       options_(options),
-      alpha_(alpha_of(options, layout_.heads)),
-      entmax_(options.get_string("alpha") != "softmax") {
+      alpha_(HeadAlpha::or_softmax(kKind, options, layout_.heads)) {
   const int64_t key_heads = layout_.key_heads, heads = layout_.heads,
                 value_heads = layout_.value_heads;
   const bool logits = options.get_bool("logits"), weights = options.get_bool("weights");
@@ -227,7 +215,8 @@ ops::TalkingHeadsOptions TalkingHeadsMixer::arguments(const MixInput& in, bool m
   }
   arguments.attn_mask = in.mask.combined();
   arguments.is_causal = in.mask.is_causal;
-  if (entmax_) arguments.alpha = alpha_.value(alpha_raw_, in.project.queries().options());
+  if (!alpha_.is_softmax())
+    arguments.alpha = alpha_.value(alpha_raw_, in.project.queries().options());
   return arguments;
 }
 

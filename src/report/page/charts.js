@@ -31,6 +31,30 @@ function drawCharts() {
   charts.forEach(drawChart);
 }
 
+// Puts what `build` makes in place of what `content` holds. Charts and colour bars that go are
+// forgotten; tables that were open stay open.
+function rebuild(content, build) {
+  const open = [...content.querySelectorAll('details')].map(node => node.open);
+  for (let i = charts.length - 1; i >= 0; --i)
+    if (content.contains(charts[i].node)) { if (charts[i].instance) charts[i].instance.dispose(); charts.splice(i, 1); }
+  for (const draw of content.bars || []) barRedraws.splice(barRedraws.indexOf(draw), 1);
+  const before = barRedraws.length;
+  content.replaceChildren(...build().filter(Boolean));
+  content.bars = barRedraws.slice(before);
+  content.querySelectorAll('details').forEach((node, i) => { node.open = Boolean(open[i]); });
+  content.bars.forEach(draw => draw());
+  charts.filter(entry => content.contains(entry.node)).forEach(drawChart);
+}
+
+// Controls, and below them what is built again whenever one of them changes.
+function controlled(controls, build) {
+  const content = el('div', { class: 'mount inner' });
+  const show = () => rebuild(content, build);
+  const fields = controls(show).filter(Boolean);
+  show();
+  return [fields.length > 0 && el('div', { class: 'controls' }, fields), content];
+}
+
 function base() {
   return {
     animation: false,
@@ -80,7 +104,7 @@ function legendRoom(names, width) {
     if (line > 0 && line + item > width) { ++rows; line = 0; }
     line += item;
   }
-  return 14 + rows * 22;
+  return 11 + rows * 25;
 }
 
 // Ticks at 1, 2, 5 times powers of ten (only powers where there are many) for an axis that holds

@@ -11,8 +11,9 @@ function headRows(rows) {
 }
 
 // Colour runs with the square root, so that small differences near 0 show; from `low`, where that is
-// given, it runs evenly.
-function heatOption(rows, top, unit, width, low = null) {
+// given, it runs evenly. `column` names what stands beside each other, `label` writes into cells that
+// are wide enough.
+function heatOption(rows, top, unit, width, { low = null, column = 'head', show = value => fixed(value, 3), label = value => (value < 10 ? fixed(value, 2) : short(value, 2)) } = {}) {
   const shareOf = value => (low === null ? Math.sqrt(Math.max(0, value) / top) : (value - low) / (top - low || 1));
   const heads = largest(rows.map(row => row.length), 0);
   const cell = (width - 40) / Math.max(1, heads);
@@ -22,14 +23,14 @@ function heatOption(rows, top, unit, width, low = null) {
   const every = room => ({ ...axis.axisLabel, interval: Math.max(0, Math.ceil(room / cell) - 1), hideOverlap: false });
   return {
     grid: { left: 30, right: 4, top: 4, bottom: 34 },
-    xAxis: { type: 'category', data: Array.from({ length: heads }, (_, i) => String(i + 1)), name: 'head', nameLocation: 'middle', nameGap: 22, ...axis, axisLabel: every(18), splitLine: { show: false }, axisLine: { show: false } },
+    xAxis: { type: 'category', data: Array.from({ length: heads }, (_, i) => String(i + 1)), name: column, nameLocation: 'middle', nameGap: 22, ...axis, axisLabel: every(18), splitLine: { show: false }, axisLine: { show: false } },
     yAxis: { type: 'category', inverse: true, data: rows.map((_, i) => String(i + 1)), ...axis, splitLine: { show: false }, axisLine: { show: false } },
     visualMap: { show: false, type: 'continuous', min: 0, max: 1, dimension: 2, inRange: { color: ramp('sequential') } },
-    tooltip: { ...tooltipStyle(), formatter: item => tooltipCard(`Layer ${item.data.value[1] + 1}, head ${item.data.value[0] + 1}`, [[unit, fixed(item.data.real, 3)]]) },
+    tooltip: { ...tooltipStyle(), formatter: item => tooltipCard(`Layer ${item.data.value[1] + 1}, ${column} ${item.data.value[0] + 1}`, [[unit, show(item.data.real)]]) },
     series: [{ type: 'heatmap', data: cells.map(({ layer, head, value }) => {
       const share = shareOf(value);
       return { value: [head, layer, share], real: value,
-        label: { show: cell >= 34, color: share > 0.55 ? (dark ? '#10130f' : '#ffffff') : (dark ? '#dfe5dc' : '#2a302c'), fontSize: 10.5, formatter: () => (value < 10 ? fixed(value, 2) : short(value, 2)) } };
+        label: { show: cell >= 34, color: share > 0.55 ? (dark ? '#10130f' : '#ffffff') : (dark ? '#dfe5dc' : '#2a302c'), fontSize: 10.5, formatter: () => label(value) } };
     }), itemStyle: { borderColor: colour('--surface'), borderWidth: cell > 12 ? 1.5 : 0.5, borderRadius: 2 }, emphasis: { itemStyle: { borderColor: colour('--ink') } } }],
   };
 }

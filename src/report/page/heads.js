@@ -10,7 +10,7 @@ function knownHeads(rows) {
 }
 
 function percent(value) {
-  return isNumber(value) ? `${fixed(value * 100, value < 0.0995 ? 1 : 0)} %` : '–';
+  return isNumber(value) ? `${fixed(value * 100, value < 0.0995 ? 1 : 0)}\u00a0%` : '–';
 }
 
 function offsetName(offset) {
@@ -45,12 +45,12 @@ function scaleLegend(label, low, top, show) {
   return bar;
 }
 
-function heatPanel(title, sentence, rows, { low, top, unit, show }) {
+function heatPanel(title, sentence, rows, { low, top, unit, show, whole = false }) {
   const values = knownHeads(rows).map(head => head.value);
   return panel(title, sentence,
-    chart(`${title}: ${values.length} heads, mean ${show(mean(values))}, from ${show(smallest(values))} to ${show(largest(values))}`, width => heatOption(rows, top, unit, width, low), heatHeight(rows)),
+    chart(`${title}: ${values.length} heads, mean ${show(mean(values))}, from ${show(smallest(values))} to ${show(largest(values))}`, width => heatOption(rows, top, unit, width, { low, ...(whole ? { show, label: show } : {}) }), heatHeight(rows)),
     scaleLegend(unit, low, top, show),
-    numbers(['Layer and head', words(unit)], headRows(rows).map(head => [headName(head), fixed(head.value, 4)]), title));
+    numbers(['Layer and head', words(unit)], headRows(rows).map(head => [headName(head), whole ? show(head.value) : fixed(head.value, 4)]), title));
 }
 
 function glanceCard(title, value, unit, text) {
@@ -108,7 +108,7 @@ function showHeadsRun() {
       panel('Attention by layer', null, mixers.length ? pairs(mixers) : absent('heads.json', 'mixers'))));
 }
 
-function startHeads() {
+function showHeads() {
   showHeadsMasthead();
   showGlance();
   showDensity();
@@ -117,7 +117,4 @@ function startHeads() {
   showRoles();
   showMaps();
   showHeadsRun();
-  startTheme();
-  startNavigation();
-  document.documentElement.dataset.ready = 'true';
 }

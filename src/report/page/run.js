@@ -67,7 +67,7 @@ function startNavigation() {
   for (const id of links.keys()) observer.observe(document.getElementById(id));
 }
 
-function start() {
+function showConversion() {
   showMasthead();
   showResults();
   showTraining();
@@ -77,6 +77,10 @@ function start() {
   showEmbeddings();
   showSpeed();
   showRun();
+}
+
+// After the parts of a page have filled their sections.
+function startPage() {
   startTheme();
   startNavigation();
   document.documentElement.dataset.ready = 'true';

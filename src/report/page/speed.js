@@ -101,15 +101,9 @@ function showSpeed() {
   const values = key => [...new Set(rows.map(row => row[key] || ''))];
   const masks = values('mask'), steps = values('step'), shapes = values('shape');
   const chosen = { mask: masks[0], step: steps[0], shape: shapes[0] };
-  const content = el('div', { class: 'mount', style: 'margin:0' });
-  const show = () => {
+  const pick = (label, key, options, show) => options.length > 1 && choice(label, options.map(value => ({ value, name: value ? words(value) : 'Not named' })), chosen[key], value => { chosen[key] = value; show(); });
+  mount('speed', ...controlled(show => [pick('Mask', 'mask', masks, show), pick('Measured', 'step', steps, show), pick('Heads × width', 'shape', shapes, show)], () => {
     const own = rows.filter(row => (row.mask || '') === chosen.mask && (row.step || '') === chosen.step && row.shape === chosen.shape);
-    for (let i = charts.length - 1; i >= 0; --i)
-      if (content.contains(charts[i].node)) { if (charts[i].instance) charts[i].instance.dispose(); charts.splice(i, 1); }
-    content.replaceChildren(...(own.length ? [el('div', { class: 'grid-2' }, speedCharts(own, methods)), speedTable(own, methods)] : [absent('bench.json', 'measurement of this combination')]));
-    charts.filter(entry => content.contains(entry.node)).forEach(drawChart);
-  };
-  const pick = (label, key, options) => options.length > 1 && choice(label, options.map(value => ({ value, name: value ? words(value) : 'Not named' })), chosen[key], value => { chosen[key] = value; show(); });
-  mount('speed', el('div', { class: 'controls' }, pick('Mask', 'mask', masks), pick('Measured', 'step', steps), pick('Heads × width', 'shape', shapes)), content, decodeNote());
-  show();
+    return own.length ? [el('div', { class: 'grid-2' }, speedCharts(own, methods)), speedTable(own, methods)] : [absent('bench.json', 'measurement of this combination')];
+  }), decodeNote());
 }

@@ -24,15 +24,22 @@ int64_t heads_of(models::Encoder& model, int64_t layer) {
 std::vector<int64_t> groups_of(models::Encoder& model, const ScoreOptions& options, int64_t layer) {
   std::vector<int64_t> groups;
   if (!options.pool_heads) groups.push_back(heads_of(model, layer));
-  if (options.by_query) groups.push_back(options.length);
+  if (options.by_query || options.mean_by_query) groups.push_back(options.length);
   return groups;
+}
+
+nn::ScoreMoments moments_of(models::Encoder& model, const ScoreOptions& options, int64_t layer,
+                            at::Device device = at::kCPU) {
+  return nn::ScoreMoments::zeros(groups_of(model, options, layer), options.length,
+                                 options.mean_by_query ? 1 : 0, device);
 }
 
 // [B,H,T,S] -> [H,B T,S], or [H,T,B,S] by query; heads together [B H T,S], [T,B H,S].
 at::Tensor by_group(const at::Tensor& rows, const ScoreOptions& options) {
+  const bool by_query = options.by_query || options.mean_by_query;
   if (options.pool_heads)
-    return options.by_query ? rows.permute({2, 0, 1, 3}).flatten(1, 2) : rows.flatten(0, 2);
-  return options.by_query ? rows.permute({1, 2, 0, 3}) : rows.transpose(0, 1).flatten(1, 2);
+    return by_query ? rows.permute({2, 0, 1, 3}).flatten(1, 2) : rows.flatten(0, 2);
+  return by_query ? rows.permute({1, 2, 0, 3}) : rows.transpose(0, 1).flatten(1, 2);
 }
 
 }  // namespace
@@ -41,9 +48,9 @@ int64_t ScoreCollector::bytes(models::Encoder& model, const ScoreOptions& option
   const int64_t n = options.length;
   int64_t numbers = 0;
   for (const int64_t layer : options.layers) {
-    int64_t groups = 1;
-    for (const int64_t size : groups_of(model, options, layer)) groups *= size;
-    numbers += groups * n * (n + 1) * (options.num_parts + (options.weights ? 1 : 0));
+    const nn::ScoreMoments one = moments_of(model, options, layer, at::kMeta);
+    numbers += (one.mean.numel() + one.scatter.numel()) *
+               (options.num_parts + (options.weights ? 1 : 0));
     numbers += 2 * n * n * options.matrix_rank;
   }
   return numbers * static_cast<int64_t>(sizeof(double));
@@ -65,11 +72,10 @@ ScoreCollector::ScoreCollector(models::Encoder& model, const ScoreOptions& optio
                  options.by_query ? " by query" : "", " take ", text,
                  "; take a smaller n or fewer layers");
   for (const int64_t layer : options.layers) {
-    const std::vector<int64_t> groups = groups_of(model, options, layer);
     scores_.emplace_back();
     for (int64_t part = 0; part < options.num_parts; ++part)
-      scores_.back().push_back(nn::ScoreMoments::zeros(groups, options.length));
-    if (options.weights) weights_.push_back(nn::ScoreMoments::zeros(groups, options.length));
+      scores_.back().push_back(moments_of(model, options, layer));
+    if (options.weights) weights_.push_back(moments_of(model, options, layer));
     if (options.matrix_rank > 0)
       sketches_.push_back(MatrixSketch::make(options.length * options.length, options.matrix_rank,
                                              kSketchSeed));

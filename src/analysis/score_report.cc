@@ -38,7 +38,7 @@ Json integers(const at::Tensor& values) {
 }
 
 std::string share_name(double share) {
-  char text[8];
+  char text[32];
   std::snprintf(text, sizeof text, "%g", share);
   return text;
 }

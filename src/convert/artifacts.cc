@@ -12,6 +12,7 @@
 #include "analysis/head_matrices.h"
 #include "analysis/head_statistics.h"
 #include "hedgerow/version.h"
+#include "metrics/attention_cost.h"
 #include "metrics/statistics.h"
 #include "models/head_values.h"
 
@@ -122,6 +123,34 @@ formats::Json head_tables(const Verifier& verifier, models::Encoder& model) {
   return heads;
 }
 
+namespace {
+
+// Multiplications of a layer with a budget of keys, at the length that it is made for, as shares of
+// exact attention's; null for other mechanisms.
+formats::Json multiplications(const ConvertConfig& config, models::Encoder& model) {
+  const auto& options = config.options;
+  if (options.count("positions_per_query") == 0) return nullptr;
+  const int64_t count = std::get<int64_t>(options.at("positions_per_query")),
+                length = std::get<int64_t>(options.at("length"));
+  const nn::HeadLayout& heads = model.attention(0).mixer().layout();
+  const metrics::AttentionSizes sizes{length,         length,          heads.heads,
+                                      heads.head_dim, heads.value_dim, model.config().hidden_size};
+  metrics::AttentionCost cost = metrics::partial_cost(sizes, count);
+  if (config.kind == "linformer") cost = metrics::linformer_cost(sizes, count);
+  if (config.kind == "selected-keys") cost = metrics::selected_keys_cost(sizes, count);
+  if (config.kind == "window") cost = metrics::window_cost(sizes, count);
+  const auto positions = options.find("positions");
+  if (positions != options.end() && nn::to_string(positions->second) != "common")
+    cost.layer += (length - count) * sizes.heads * sizes.head_dim * sizes.model_dim;  // all keys
+  const metrics::AttentionShares shares = metrics::shares_of(cost, metrics::exact_cost(sizes));
+  return {{"length", length},
+          {"scores", shares.scores},
+          {"core", shares.core},
+          {"layer", shares.layer}};
+}
+
+}  // namespace
+
 formats::Json make_summary(const ConvertConfig& config, models::Encoder& model,
                            const formats::Json& results, const formats::Json& seconds,
                            const formats::Json& heads) {
@@ -135,6 +164,8 @@ formats::Json make_summary(const ConvertConfig& config, models::Encoder& model,
                       {"heads", c.num_heads},
                       {"hidden", c.hidden_size}};
   if (!heads.empty()) summary["heads"] = heads;
+  const formats::Json saved = multiplications(config, model);
+  if (!saved.is_null()) summary["multiplications"] = saved;
   for (const auto& [stage, result] : results.items()) summary[stage] = result.at("measures");
   summary["seconds"] = seconds;
   summary["preset"] = config.preset;

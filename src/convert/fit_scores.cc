@@ -32,6 +32,7 @@ formats::Json fit_to_scores(models::Encoder& teacher, models::Encoder& model,
   options.length = request->length;
   options.by_query = request->by_query;
   options.pool_heads = request->pool_heads;
+  options.mean_by_query = request->mean_by_query;
   options.num_parts = kParts;
   options.layers = layers;
   std::sort(options.layers.begin(), options.layers.end());
@@ -40,7 +41,15 @@ formats::Json fit_to_scores(models::Encoder& teacher, models::Encoder& model,
     scores.add(ids);
   std::vector<std::vector<nn::ScoreMoments>> parts;
   for (size_t i = 0; i < options.layers.size(); ++i) parts.push_back(scores.parts(i));
-  if (request->over_layers) {
+  if (request->over_layers && request->mean_by_query) {
+    // Means of each layer, and the mean of the layers' scatters.
+    for (size_t part = 0; part < parts[0].size(); ++part) {
+      std::vector<at::Tensor> scatters;
+      for (const auto& layer : parts) scatters.push_back(layer[part].scatter);
+      const at::Tensor mean = at::stack(scatters).mean(0);
+      for (auto& layer : parts) layer[part].scatter = mean;
+    }
+  } else if (request->over_layers) {
     for (size_t i = 1; i < parts.size(); ++i)
       for (size_t part = 0; part < parts[i].size(); ++part) parts[0][part].merge(parts[i][part]);
     parts.resize(1);

@@ -54,6 +54,14 @@ std::vector<int64_t> listed(const at::Tensor& positions) {
   return {p.const_data_ptr<int64_t>(), p.const_data_ptr<int64_t>() + p.numel()};
 }
 
+std::vector<int64_t> greedily(const at::Tensor& covariance, int64_t count) {
+  try {
+    return listed(ops::greedy_positions(covariance, count));
+  } catch (const c10::Error& e) {
+    throw Error(concat("selection: ", e.what_without_backtrace()));
+  }
+}
+
 // Those that do not look at what the positions before them explain.
 std::vector<int64_t> ranked(const std::string& method, const at::Tensor& covariance, int64_t count,
                             int64_t seed) {
@@ -80,7 +88,7 @@ std::vector<int64_t> choose(const std::string& method, const at::Tensor& covaria
   if (method == "greedy" || method == "cholesky") {
     const at::Tensor rest = first ? without(covariance, 0) : covariance;
     const std::vector<int64_t> others =
-        method == "cholesky" ? pivots(rest, more) : listed(ops::greedy_positions(rest, more));
+        method == "cholesky" ? pivots(rest, more) : greedily(rest, more);
     chosen.insert(chosen.end(), others.begin(), others.end());
     return chosen;
   }
@@ -97,10 +105,7 @@ at::Tensor total_variance(const at::Tensor& matrices) { return matrices.diagonal
 std::pair<at::Tensor, at::Tensor> squared_errors(const ScoreMoments& part, const at::Tensor& mean,
                                                  const at::Tensor& matrix,
                                                  const at::Tensor& positions) {
-  const at::Tensor step = part.mean - mean;
-  const at::Tensor about =  // scatter about the other mean
-      part.scatter +
-      step.unsqueeze(-1) * step.unsqueeze(-2) * static_cast<double>(part.count);  // [..,n,n]
+  const at::Tensor about = part.scatter_about(mean);  // [..,n,n]
   const at::Tensor select =  // [..,n,P]: s[positions] = select^T s
       at::one_hot(positions, part.length()).to(at::kDouble).transpose(-1, -2);
   const at::Tensor residual =  // I - R select^T
@@ -180,8 +185,9 @@ ScoreReconstruction fit_reconstruction(const std::vector<ScoreMoments>& parts,
   HEDGEROW_CHECK(!parts.empty(), "reconstruction: needs moments of scores; got none");
   ScoreMoments all = parts.front();
   for (size_t i = 1; i < parts.size(); ++i) all.merge(parts[i]);
-  HEDGEROW_CHECK(all.count > positions.size(-1), "reconstruction: needs more rows of scores than ",
-                 positions.size(-1), " positions; got ", all.count);
+  const int64_t rows = all.rows();
+  HEDGEROW_CHECK(rows > positions.size(-1), "reconstruction: needs more rows of scores than ",
+                 positions.size(-1), " positions; got ", rows);
   ScoreReconstruction best;
   best.mean = all.mean;
   for (const double ridge : kRidges) {

@@ -63,6 +63,28 @@ TEST(ScoreMoments, PoolingIsAllRowsTogether) {
   EXPECT_TRUE(close(all.mean, rows.flatten(0, 2).mean(0)));
 }
 
+TEST(ScoreMoments, GroupsWithinHaveMeansAlone) {
+  at::manual_seed(12);
+  const at::Tensor rows = some_rows({2, 3, 11}, 5) + at::randn({2, 3, 1, 5}, at::kDouble);
+  ScoreMoments within = ScoreMoments::zeros({2, 3}, 5, 1);
+  within.add(rows.narrow(2, 0, 4));
+  within.add(rows.narrow(2, 4, 7));
+  EXPECT_EQ(within.rows(), 33);
+  const at::Tensor centred = rows - rows.mean(2, /*keepdim=*/true);
+  EXPECT_TRUE(close(within.covariance()[1], covariance_of(centred[1].flatten(0, 1))));
+  const ScoreMoments all = within.pooled_within();
+  EXPECT_EQ(all.rows(), 66);
+  EXPECT_TRUE(close(all.mean, rows.mean(2)));
+  EXPECT_TRUE(close(all.covariance(), covariance_of(centred.flatten(0, 2))));
+  const at::Tensor other = at::randn({2, 3, 5}, at::kDouble);
+  const at::Tensor about = (rows - other.unsqueeze(2)).flatten(0, 2);
+  EXPECT_TRUE(close(all.scatter_about(other), about.t().matmul(about)));
+  // of groups by query, heads within
+  const ScoreMoments by_query = moments_of(rows).pooled_within(0);
+  EXPECT_TRUE(close(by_query.mean[2][1], rows[1][2].mean(0)));
+  EXPECT_TRUE(close(by_query.covariance()[2], covariance_of(centred.select(1, 2).flatten(0, 1))));
+}
+
 TEST(ScoreMoments, CentredRowsHaveTheCentredCovariance) {
   at::manual_seed(3);
   const at::Tensor rows = some_rows({40}, 6);

@@ -8,26 +8,34 @@
 
 namespace hedgerow::nn {
 
-// Of rows of n scores, in groups (heads, or heads and query positions), each of as many rows. In
-// float64. Sums are taken about the mean, and merged as Chan, Golub and LeVeque do (1983), so that
-// neither large means nor many rows cost digits.
+// Of rows of n scores, in groups (heads, or heads and query positions), each of as many rows. The
+// last `within` dimensions of groups have means of their own and one scatter about them. In float64.
+// Sums are taken about the mean, and merged as Chan, Golub and LeVeque do (1983), so that neither
+// large means nor many rows cost digits.
 struct ScoreMoments {
   int64_t count = 0;   // rows of each group
+  int64_t within = 0;  // dimensions
   at::Tensor mean;     // [groups..,n]
-  at::Tensor scatter;  // [groups..,n,n]: sum of (s - mean)(s - mean)^T
+  at::Tensor scatter;  // [groups but those within..,n,n]: sum of (s - mean)(s - mean)^T
 
-  // No rows yet. 8 n (n + 1) bytes a group.
-  static ScoreMoments zeros(const std::vector<int64_t>& groups, int64_t length);
+  // No rows yet. 8 n bytes a group, and 8 n^2 a scatter; none on the Meta device.
+  static ScoreMoments zeros(const std::vector<int64_t>& groups, int64_t length, int64_t within = 0,
+                            at::Device device = at::kCPU);
 
   // rows [groups..,N,n] of any floating dtype. Throws Error unless all are finite.
   void add(const at::Tensor& rows);
   // Throws Error unless the groups and lengths are the same.
   void merge(const ScoreMoments& other);
-  // All groups of a dimension as one.
+  // All groups of a dimension that is not within as one.
   ScoreMoments pooled(int64_t dim = 0) const;
+  // The same with means of their own: the dimension, which is moved behind the others, is within.
+  ScoreMoments pooled_within(int64_t dim = 0) const;
 
-  // [groups..,n,n]: scatter / count. Throws Error before there are rows.
+  // [..,n,n]: the mean of (s - mean)(s - mean)^T. Throws Error before there are rows.
   at::Tensor covariance() const;
+  // Sum of (s - other)(s - other)^T about other means [groups..,n].
+  at::Tensor scatter_about(const at::Tensor& other) const;
+  int64_t rows() const;  // of each scatter
   int64_t length() const { return mean.size(-1); }
 };
 
@@ -40,6 +48,7 @@ struct ScoreRequest {
   int64_t length = 0;        // n: keys (and queries) of a row
   bool by_query = false;     // each query position by itself: groups [H,n]; else [H]
   bool pool_heads = false;   // all heads together: groups [n], or none
+  bool mean_by_query = false;  // groups [H,n], the latter within: each query position's own mean
   bool over_layers = false;  // of all converted layers together
 };
 

@@ -49,8 +49,9 @@ std::vector<Case> cases() {
     more.insert(budget.begin(), budget.end());
     return more;
   };
-  const std::string head = "head", query = "query";
+  const std::string head = "head", query = "query", common = "common";
   all.push_back({"partial", budget});
+  all.push_back({"partial", with({{"mean", common}})});
   all.push_back({"partial", with({{"sharing", head}, {"alpha", std::string("learned")}})});
   all.push_back({"partial", with({{"sharing", head}, {"positions", head}})});
   all.push_back({"partial", with({{"positions", query}, {"alpha", std::string("1.5")}})});

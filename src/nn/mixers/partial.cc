@@ -31,6 +31,11 @@ const std::vector<OptionSpec>& option_specs() {
          std::string("common"),
          "what has positions of its own: common to all queries, each head, each query position",
          {"common", "head", "query"}},
+        {"mean",
+         std::string("query"),
+         "what has a mean of scores of its own: as the reconstruction has, or each head and query "
+         "position",
+         {"common", "query"}},
         {"exact_up_to", int64_t{0}, "keys up to which attention is exact", {}},
         {"longer",
          std::string("refuse"),
@@ -62,7 +67,13 @@ class PartialMixer : public Mixer {
     return alpha_.by_head(alpha_raw_, layout_.heads);
   }
   std::optional<ScoreRequest> score_request() const override {
-    return ScoreRequest{budget_.length, by_query_, by_query_ && !r_by_head_, shares_parameters()};
+    ScoreRequest request;
+    request.length = budget_.length;
+    request.by_query = by_query_;
+    request.pool_heads = by_query_ && !r_by_head_ && !mean_by_query_;
+    request.mean_by_query = mean_by_query_ && !by_query_;
+    request.over_layers = shares_parameters();
+    return request;
   }
   std::optional<ScoreReconstruction> start_from(const std::vector<ScoreMoments>& parts) override;
   std::optional<int64_t> max_keys() const override {
@@ -98,7 +109,7 @@ class PartialMixer : public Mixer {
   Options options_;
   KeyBudget budget_;
   HeadAlpha alpha_;
-  bool by_head_, by_query_, r_by_head_;  // positions; the reconstruction
+  bool by_head_, by_query_, r_by_head_, mean_by_query_;  // positions; R; the mean
   at::Tensor positions_, reconstruction_, mean_, alpha_raw_;
 };
 
@@ -109,7 +120,8 @@ PartialMixer::PartialMixer(const HeadLayout& layout, const Options& options)
       alpha_(HeadAlpha::or_softmax(kKind, options, layout.heads)),
       by_head_(options.get_string("positions") == "head"),
       by_query_(options.get_string("positions") == "query"),
-      r_by_head_(options.get_string("sharing") == "head") {
+      r_by_head_(options.get_string("sharing") == "head"),
+      mean_by_query_(options.get_string("mean") == "query") {
   check_one_head_count(kKind, layout);
   HEDGEROW_CHECK(!by_head_ || r_by_head_, kKind,
                  ": positions of each head need a reconstruction of each head (sharing head); got "
@@ -131,7 +143,8 @@ PartialMixer::PartialMixer(const HeadLayout& layout, const Options& options)
       by_query_ ? lead : by_head_ ? std::vector<int64_t>{layout.heads} : std::vector<int64_t>{};
   positions_ = register_buffer("positions", even.expand(sizes(position_lead, {count})).clone());
   reconstruction_ = own("reconstruction", at::zeros(sizes(lead, {n, count})));
-  mean_ = own("mean", at::zeros(sizes(lead, {n})));
+  mean_ = own("mean", at::zeros(mean_by_query_ ? std::vector<int64_t>{layout.heads, n, n}
+                                               : sizes(lead, {n})));
   if (alpha_.start().defined()) alpha_raw_ = register_parameter("alpha_raw", alpha_.start());
 }
 
@@ -142,16 +155,17 @@ at::Tensor PartialMixer::own(const char* name, const at::Tensor& value) {
 
 std::optional<ScoreReconstruction> PartialMixer::start_from(
     const std::vector<ScoreMoments>& parts) {
-  std::vector<ScoreMoments> pooled;
+  std::vector<ScoreMoments> pooled;  // over heads, which score_request() may have done
   for (const ScoreMoments& part : parts)
-    pooled.push_back(by_query_ ? part : part.pooled());  // as score_request() has it
+    pooled.push_back(mean_by_query_ ? part.pooled_within() : by_query_ ? part : part.pooled());
   const std::vector<ScoreMoments>& fitted = r_by_head_ ? parts : pooled;
-  const at::Tensor positions = chosen_positions(options_, by_head_ ? fitted : pooled);
+  const at::Tensor positions = chosen_positions(options_, by_head_ || by_query_ ? fitted : pooled);
   const ScoreReconstruction fit = fit_reconstruction(fitted, positions);
   const at::NoGradGuard no_grad;
   positions_.copy_(positions.reshape(positions_.sizes()));
   reconstruction_.copy_(fit.matrix.reshape(reconstruction_.sizes()));
-  mean_.copy_(fit.mean.reshape(mean_.sizes()));
+  const bool by_query_first = mean_by_query_ && by_query_ && !r_by_head_;  // [T,H,n]
+  mean_.copy_((by_query_first ? fit.mean.transpose(0, 1) : fit.mean).reshape(mean_.sizes()));
   return fit;
 }
 
@@ -172,7 +186,7 @@ void PartialMixer::share_parameters(Mixer& first) {
   };
   take("positions", positions_, other->positions_);
   take("reconstruction", reconstruction_, other->reconstruction_);
-  take("mean", mean_, other->mean_);
+  if (!mean_by_query_) take("mean", mean_, other->mean_);
 }
 
 bool PartialMixer::is_exact(int64_t num_keys) const {
@@ -206,29 +220,32 @@ PartialMixer::Call PartialMixer::call(const MixInput& in, int64_t num_queries,
   Call call;
   call.options.attn_mask = in.mask.combined();
   call.options.is_causal = in.mask.is_causal;
+  const auto of_queries = [&](const at::Tensor& t) {  // [1 or H,n,..]
+    const int64_t end = in.first_position + num_queries;
+    HEDGEROW_CHECK(end <= budget_.length, kKind, ": at most ", budget_.length,
+                   " queries, the length that it is made for; got ", end);
+    return t.narrow(1, in.first_position, num_queries);
+  };
+  const at::Tensor mean = mean_by_query_ || by_query_ ? of_queries(mean_) : mean_;
   if (!by_query_ && !by_head_) {
     call.positions = positions_below(kKind, positions_, num_keys, budget_.length);
     call.reconstruction =
         reconstruction_.narrow(-2, 0, num_keys).narrow(-1, 0, call.positions.size(0));
-    call.options.mean = mean_.narrow(-1, 0, num_keys);
+    call.options.mean = mean.narrow(-1, 0, num_keys);
     return call;
   }
   // Each head or query may lose other positions to the end of a short sequence: they stay, masked.
   call.positions = positions_;
   call.reconstruction = reconstruction_;
-  call.options.mean = mean_;
+  call.options.mean = mean;
   call.padding = budget_.length - num_keys;
   if (call.padding > 0) {
     call.options.attn_mask = padded_mask(in.mask, num_queries, num_keys, call.padding);
     call.options.is_causal = false;
   }
   if (by_query_) {
-    const int64_t end = in.first_position + num_queries;
-    HEDGEROW_CHECK(end <= budget_.length, kKind, ": positions of each query are there for ",
-                   budget_.length, " queries; got ", end);
-    call.positions = positions_.narrow(1, in.first_position, num_queries);
-    call.reconstruction = reconstruction_.narrow(1, in.first_position, num_queries);
-    call.options.mean = mean_.narrow(1, in.first_position, num_queries);
+    call.positions = of_queries(positions_);
+    call.reconstruction = of_queries(reconstruction_);
   }
   return call;
 }

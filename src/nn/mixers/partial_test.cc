@@ -38,17 +38,19 @@ std::vector<ScoreMoments> parts_of(const Mixer& mixer, const at::Tensor& scores)
   for (const at::Tensor& half : scores.chunk(2)) {
     at::Tensor rows = half.transpose(0, 1).flatten(1, 2);
     std::vector<int64_t> groups = {kHeads};
-    if (request.by_query) {
+    if (request.by_query || request.mean_by_query) {
       rows = request.pool_heads ? half.permute({2, 0, 1, 3}).flatten(1, 2)
                                 : half.permute({1, 2, 0, 3});
       groups = {rows.sizes().begin(), rows.sizes().end() - 2};
     }
-    parts.push_back(ScoreMoments::zeros(groups, kLength));
+    parts.push_back(ScoreMoments::zeros(groups, kLength, request.mean_by_query ? 1 : 0));
     parts.back().add(rows);
   }
   return parts;
 }
 
+const Given kCommonMean = {{"mean", std::string("common")}};
+const Given kQueryBoth = {{"mean", std::string("common")}, {"positions", std::string("query")}};
 const Given kByHead = {{"sharing", std::string("head")}, {"positions", std::string("head")}};
 const Given kRByHead = {{"sharing", std::string("head")}};
 const Given kByQuery = {{"positions", std::string("query")}};
@@ -56,7 +58,7 @@ const Given kByBoth = {{"sharing", std::string("head")}, {"positions", std::stri
 
 TEST(Partial, IsExactWhereFewScoresSayAll) {
   at::manual_seed(1);
-  for (const Given& options : {Given{}, kByHead, kRByHead, kByQuery, kByBoth}) {
+  for (const Given& options : {Given{}, kCommonMean, kByHead, kRByHead, kByQuery, kQueryBoth, kByBoth}) {
     const auto mixer = make("partial", options);
     const at::Tensor q = at::randn({80, kHeads, kLength, kWidth}, at::kDouble);
     const at::Tensor basis = at::randn({kLength, kWidth}, at::kDouble);  // of all keys
@@ -68,14 +70,14 @@ TEST(Partial, IsExactWhereFewScoresSayAll) {
     const at::Tensor v = at::randn({80, kHeads, kLength, kWidth}, at::kDouble);
     const FixedProjector project(q, k, v);
     EXPECT_TRUE(at::allclose(mixer->mix({{}, {}, project, {}}), ops::softmax_attention(q, k, v),
-                             1e-4, 1e-4));
+                             5e-3, 5e-3));  // the least ridge leaves a millionth of the variance
   }
 }
 
 // A shorter sequence is the first rows of the reconstruction, as masks at the end have it.
 TEST(Partial, ShortSequencesAreMaskedOnes) {
   at::manual_seed(2);
-  for (const Given& options : {Given{}, kByHead, kRByHead, kByQuery, kByBoth}) {
+  for (const Given& options : {Given{}, kCommonMean, kByHead, kRByHead, kByQuery, kQueryBoth, kByBoth}) {
     const auto mixer = make("partial", options);
     const at::NoGradGuard no_grad;
     for (at::Tensor& p : mixer->parameters()) p.copy_(at::randn_like(p));
@@ -103,7 +105,7 @@ TEST(Partial, ShortSequencesAreMaskedOnes) {
 // A part of the queries has the rows of its positions.
 TEST(Partial, QueriesOfAPartKeepTheirPositions) {
   at::manual_seed(3);
-  for (const Given& options : {Given{}, kByQuery}) {
+  for (const Given& options : {Given{}, kCommonMean, kByQuery}) {
     const auto mixer = make("partial", options);
     const at::NoGradGuard no_grad;
     for (at::Tensor& p : mixer->parameters()) p.copy_(at::randn_like(p));
@@ -136,7 +138,7 @@ TEST(Partial, LengthsThatAreExactOrRefused) {
 }
 
 TEST(Partial, SharedParametersAreOneTensor) {
-  const Given shared = {{"sharing", std::string("shared")}};
+  const Given shared = {{"sharing", std::string("shared")}, {"mean", std::string("common")}};
   const auto first = make("partial", shared), second = make("partial", shared);
   second->share_parameters(*first);
   const auto theirs = first->named_parameters(), ours = second->named_parameters();
@@ -145,6 +147,8 @@ TEST(Partial, SharedParametersAreOneTensor) {
   const at::NoGradGuard no_grad;
   other->named_parameters()["mean"].add_(1);
   EXPECT_THROW(other->share_parameters(*first), Error);  // other values
+  const auto by_layer = make("partial", {{"sharing", std::string("shared")}});
+  by_layer->share_parameters(*make("partial", {{"sharing", std::string("shared")}}));
   EXPECT_THROW(make("partial", {{"length", int64_t{12}}})->share_parameters(*first), Error);
   EXPECT_THROW(first->share_parameters(*make("window")), Error);
   EXPECT_THROW(make("window")->share_parameters(*first), Error);

@@ -1,0 +1,192 @@
+"""Converting a tiny random BERT to attention from partial computation and to its baselines."""
+
+import json
+
+import pytest
+import torch
+from program import forward, refused, run_ok
+from test_convert import arguments as hedgehog_arguments
+from test_convert import summary, tiny, weights  # noqa: F401  (tiny is a fixture)
+
+HEADS, LENGTH = 4, 24
+
+
+def arguments(tiny, out, *more, kind="partial", budget=6, length=LENGTH):  # noqa: F811
+    command = hedgehog_arguments(tiny, out, *more)
+    command[command.index("--to") + 1] = kind
+    at = command.index("--length")
+    del command[at : at + 2]
+    return [*command, "--set", f"length={length}", "--positions-per-query", budget]
+
+
+UNTRAINED = ["--distil-steps", "0", "--recover-steps", "0"]
+
+
+def tensor(values, layer, name):
+    return values[f"encoder.layer.{layer}.attention.hedgerow.{name}"]
+
+
+def test_folder_and_report(tiny, tmp_path):  # noqa: F811
+    out = tiny / "partial"
+    run_ok(*arguments(tiny, out))
+    ours = weights(out)
+    for layer in range(2):
+        positions = tensor(ours, layer, "positions")
+        assert positions.dtype == torch.int64 and positions[0] == 0
+        assert (positions.diff() > 0).all() and positions[-1] < LENGTH
+        assert tensor(ours, layer, "reconstruction").shape == (LENGTH, 6)
+        assert tensor(ours, layer, "mean").shape == (HEADS, LENGTH, LENGTH)
+    config = json.loads((out / "config.json").read_text())["hedgerow"]["layers"][0]
+    assert config["mixer"] == "partial" and config["positions_per_query"] == 6
+    fit = json.loads((out / "analysis.json").read_text())["score_fit"]
+    assert len(fit["heldout_residual"]) == 2 and all(0 < x[0] < 1 for x in fit["heldout_residual"])
+    maps = json.loads((out / "maps.json").read_text())
+    assert max(len(s["tokens"]) for s in maps["sentences"]) <= LENGTH
+    # joined texts are windows of the mechanism's length
+    assert list(summary(out)["after"]["kl"]) == [str(LENGTH)]
+    assert summary(out)["multiplications"]["scores"] > 0
+    assert (out / "report.html").exists()
+    # texts that are longer than the mechanism are cut, ids that are longer are refused
+    (tmp_path / "long.txt").write_text("wa1 " * 60 + "\nwb2\n")
+    run_ok("embed", out, "--input", tmp_path / "long.txt", "--output", tmp_path / "e.npy")
+    (tmp_path / "ids.json").write_text(json.dumps({"input_ids": [[7] * (LENGTH + 1)]}))
+    line = refused(
+        "forward", out, "--input", tmp_path / "ids.json", "--output", tmp_path / "o.safetensors"
+    )
+    assert "partial" in line and str(LENGTH) in line and str(LENGTH + 1) in line
+
+
+def test_same_start_whatever_the_run(tiny):  # noqa: F811
+    one, two = tiny / "partial_one", tiny / "partial_two"
+    for out in (one, two):
+        run_ok(*arguments(tiny, out, *UNTRAINED))
+    a, b = weights(one), weights(two)
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_reconstruction_trains_alone_first(tiny):  # noqa: F811
+    start, alone = tiny / "partial_start", tiny / "partial_alone"
+    run_ok(*arguments(tiny, start, *UNTRAINED))
+    run_ok(*arguments(tiny, alone, "--recover-steps", "0"))
+    a, b = weights(start), weights(alone)
+    moved = {name for name in a if not torch.equal(a[name], b[name])}
+    assert {name.rsplit(".", 1)[1] for name in moved} == {"reconstruction", "mean"}
+    assert len(moved) == 4
+
+
+def test_fixed_reconstruction_stays(tiny):  # noqa: F811
+    start, after = tiny / "partial_start", tiny / "partial_fixed"
+    if not start.exists():
+        run_ok(*arguments(tiny, start, *UNTRAINED))
+    run_ok(*arguments(tiny, after, "--r", "fixed"))
+    a, b = weights(start), weights(after)
+    for layer in range(2):
+        for name in ("positions", "reconstruction", "mean"):
+            assert torch.equal(tensor(a, layer, name), tensor(b, layer, name))
+    name = "encoder.layer.0.attention.self.query.weight"
+    assert not torch.equal(a[name], b[name]), "the network trains around it"
+
+
+@pytest.mark.parametrize("mean", ["common", "query"])
+def test_shared_reconstruction_is_one(tiny, mean):  # noqa: F811
+    out = tiny / f"partial_shared_{mean}"
+    run_ok(*arguments(tiny, out, "--sharing", "shared", "--set", f"mean={mean}"))
+    ours = weights(out)
+    for name in ("positions", "reconstruction") + (("mean",) if mean == "common" else ()):
+        assert torch.equal(tensor(ours, 0, name), tensor(ours, 1, name))
+    # a folder whose layers disagree is refused
+    import safetensors.torch
+
+    tensor(ours, 1, "reconstruction").add_(1)
+    safetensors.torch.save_file(ours, out / "model.safetensors", metadata={"format": "pt"})
+    line = refused("info", out)
+    assert "reconstruction" in line and "same values" in line
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--sharing", "head"],
+        ["--sharing", "head", "--set", "positions=head"],
+        ["--set", "positions=query"],
+        ["--set", "positions=query", "--set", "mean=common"],
+        ["--set", "selection=cholesky", "--set", "first=false"],
+        ["--set", "alpha=1.5"],
+        ["--no-join"],
+    ],
+    ids=lambda options: "_".join(options).replace("-", "").replace("=", "_"),
+)
+def test_every_form_converts_and_loads(tiny, tmp_path, options):  # noqa: F811
+    out = tiny / ("form_" + "_".join(options).replace("-", "").replace("=", "_"))
+    few = ["--distil-steps", "2", "--recover-steps", "2"]
+    run_ok(*arguments(tiny, out, *few, *options))
+    inputs = {"input_ids": [[2, 5, 7, 9, 3], [2, 8, 3, 0, 0]], "attention_mask": [[1] * 5, [1] * 3 + [0] * 2]}
+    hidden = forward(out, tmp_path, inputs)["last_hidden_state"]
+    alone = forward(out, tmp_path, {"input_ids": [[2, 8, 3]]})["last_hidden_state"]
+    assert (hidden[1, :3] - alone[0]).abs().max() < 1e-4, "padding changes nothing"
+
+
+@pytest.mark.parametrize("kind", ["selected-keys", "linformer", "window"])
+def test_baselines(tiny, kind):  # noqa: F811
+    out = tiny / kind
+    run_ok(*arguments(tiny, out, "--join", kind=kind))
+    after = summary(out)["after"]
+    assert -1 <= after["embedding_cosine"] <= 1
+    names = {name.rsplit(".", 1)[1] for name in weights(out) if ".hedgerow." in name}
+    want = {"selected-keys": {"positions"}, "linformer": {"key_proj", "value_proj"}, "window": set()}
+    assert names == want[kind]
+
+
+def test_many_positions_are_exact(tiny):  # noqa: F811
+    """All positions known: the scores are those of the teacher, up to the least ridge."""
+    out = tiny / "partial_all"
+    run_ok(*arguments(tiny, out, *UNTRAINED, budget=LENGTH, length=LENGTH))
+    assert summary(out)["before"]["embedding_cosine"] > 0.999
+
+
+@pytest.mark.parametrize(
+    "more, words",
+    [
+        (["--positions-per-query", "25"], ["positions_per_query", "24", "25"]),
+        (["--positions-per-query", "0"], ["positions_per_query", "0"]),
+        (["--set", "length=65"], ["64", "65"]),
+        (["--sharing", "all"], ["sharing", "all"]),
+        (["--r", "free"], ["free"]),
+        (["--set", "positions=head"], ["positions", "sharing head"]),
+        (["--length", "25"], ["--length", "24", "25"]),
+        (["--join", "--no-join"], ["--join"]),
+    ],
+)
+def test_bad_options(tiny, more, words):  # noqa: F811
+    command = [*arguments(tiny, tiny / "bad_partial"), *more]
+    for option in ("--positions-per-query", "--set"):
+        if option in more and option == "--positions-per-query":
+            at = command.index(option)
+            del command[at : at + 2]
+    line = refused(*command)
+    for word in words:
+        assert word in line
+    assert not (tiny / "bad_partial").exists() and not (tiny / "bad_partial.partial").exists()
+
+
+def test_resumes_to_the_same_result(tiny):  # noqa: F811
+    import signal
+    import subprocess
+    import time
+
+    from program import program_path
+
+    whole, cut = tiny / "partial_whole", tiny / "partial_cut"
+    steps = ["--distil-steps", "30", "--recover-steps", "30"]
+    run_ok(*arguments(tiny, whole, *steps))
+    command = [program_path(), *map(str, arguments(tiny, cut, *steps))]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    log = tiny / "partial_cut.partial" / "metrics.jsonl"
+    while process.poll() is None and not (log.exists() and log.read_text().count("\n") > 5):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    process.wait()
+    if not cut.exists():
+        run_ok(*arguments(tiny, cut, *steps, "--resume"))
+    a, b = weights(whole), weights(cut)
+    assert all(torch.equal(a[name], b[name]) for name in a)

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/interrupt.h"
+#include "hedgerow/error.h"
 #include "metrics/embeddings.h"
 
 namespace hedgerow::analysis {
@@ -63,6 +64,29 @@ EmbeddingFidelity embedding_fidelity(const at::Tensor& teacher, const at::Tensor
 
 std::vector<std::vector<int64_t>> nearest_texts(const at::Tensor& embeddings, int64_t k) {
   return metrics::nearest_rows(view(embeddings), k);
+}
+
+std::vector<int64_t> pair_ranks(const at::Tensor& queries, const at::Tensor& texts) {
+  HEDGEROW_CHECK(queries.sizes() == texts.sizes(), "pairs: as many queries as texts; got ",
+                 queries.sizes(), " and ", texts.sizes());
+  constexpr int64_t kRows = 256;  // at a time
+  const auto unit = [](const at::Tensor& t) { return t / t.norm(2, -1, true).clamp_min(1e-30); };
+  const at::Tensor q = unit(queries.to(at::kDouble)), x = unit(texts.to(at::kDouble));
+  const int64_t count = q.size(0);
+  const at::Tensor all = at::arange(count);
+  std::vector<int64_t> ranks;
+  for (int64_t begin = 0; begin < count; begin += kRows) {
+    const int64_t rows = std::min(kRows, count - begin);
+    const at::Tensor cosines = q.narrow(0, begin, rows).matmul(x.t());  // [rows,N]
+    const at::Tensor own_index = all.narrow(0, begin, rows).unsqueeze(1);
+    const at::Tensor own = cosines.gather(1, own_index);
+    const at::Tensor before =
+        cosines.gt(own).logical_or(cosines.eq(own).logical_and(all.lt(own_index)));
+    const at::Tensor some = before.sum(1).contiguous();
+    ranks.insert(ranks.end(), some.const_data_ptr<int64_t>(),
+                 some.const_data_ptr<int64_t>() + rows);
+  }
+  return ranks;
 }
 
 }  // namespace hedgerow::analysis

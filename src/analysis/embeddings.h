@@ -29,6 +29,10 @@ struct EmbeddingFidelity {
 // Fewer than 12 texts have no ten neighbours worth comparing: then both neighbour figures are NaN.
 EmbeddingFidelity embedding_fidelity(const at::Tensor& teacher, const at::Tensor& model);
 
+// Of each row of `queries` [N,hidden]: how many rows of `texts` [N,hidden] are nearer to it, by
+// cosine, than the row of the same number; of equal ones those before it.
+std::vector<int64_t> pair_ranks(const at::Tensor& queries, const at::Tensor& texts);
+
 // The k nearest other texts of each row.
 std::vector<std::vector<int64_t>> nearest_texts(const at::Tensor& embeddings, int64_t k);
 

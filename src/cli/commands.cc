@@ -11,6 +11,7 @@ RunCommand add_embed(CLI::App& command);
 RunCommand add_forward(CLI::App& command);
 RunCommand add_info(CLI::App& command);
 RunCommand add_report(CLI::App& command);
+RunCommand add_retrieve(CLI::App& command);
 RunCommand add_tokenize(CLI::App& command);
 
 const std::vector<Command>& commands() {
@@ -24,6 +25,7 @@ const std::vector<Command>& commands() {
       {"embed", "sentence embeddings of a text file", add_embed},
       {"forward", "raw outputs of a model for given token ids", add_forward},
       {"bench", "speed and memory of the attentions against softmax, in one run", add_bench},
+      {"retrieve", "how often a text finds its other version among many", add_retrieve},
       {"report", "HTML page from a run folder", add_report},
       {"tokenize", "lines of text to token ids, and back", add_tokenize},
   };

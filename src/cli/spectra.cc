@@ -33,8 +33,10 @@ constexpr int64_t kWindowsPerPass = 8, kParts = 4;
 constexpr double kSecondsBetweenSaves = 30;
 constexpr double kMiB = 1024.0 * 1024;
 
-// The greatest of the numbers of positions for which query positions and pairs are looked at.
-constexpr int64_t kQueryPositions = 16, kPairs = 64;
+// Query positions are looked at by themselves with the greatest of --positions up to this.
+constexpr int64_t kQueryPositions = 16;
+
+constexpr int64_t kPairs = 64;  // of whole matrices
 
 void check_options(const SpectraOptions& o) {
   HEDGEROW_CHECK(o.length >= 2, "--n: must be at least 2; got ", o.length);
@@ -187,8 +189,10 @@ Json measure(const SpectraOptions& options, const CommonOptions& common,
     spectra["matrix"] = analysis::describe_matrices(scores, kPairs);
   if (options.by_query) {
     const analysis::ScoreCollector own = collection.run("queries", encoder, windows, true);
-    spectra["queries"] =
-        analysis::describe_queries(scores, own, std::min(kQueryPositions, options.length));
+    int64_t count = *std::min_element(options.positions.begin(), options.positions.end());
+    for (const int64_t p : options.positions)
+      if (p <= kQueryPositions) count = std::max(count, p);
+    spectra["queries"] = analysis::describe_queries(scores, own, count);
   }
   if (!options.against.empty()) {
     models::LoadedModel other = load_model(options.against, common);

@@ -52,6 +52,7 @@ int64_t ScoreCollector::bytes(models::Encoder& model, const ScoreOptions& option
     numbers += (one.mean.numel() + one.scatter.numel()) *
                (options.num_parts + (options.weights ? 1 : 0));
     numbers += 2 * n * n * options.matrix_rank;
+    if (options.mean_weights) numbers += heads_of(model, layer) * n * n;
   }
   return numbers * static_cast<int64_t>(sizeof(double));
 }
@@ -76,6 +77,9 @@ ScoreCollector::ScoreCollector(models::Encoder& model, const ScoreOptions& optio
     for (int64_t part = 0; part < options.num_parts; ++part)
       scores_.back().push_back(moments_of(model, options, layer));
     if (options.weights) weights_.push_back(moments_of(model, options, layer));
+    if (options.mean_weights)
+      weight_sums_.push_back(
+          at::zeros({heads_of(model, layer), options.length, options.length}, at::kDouble));
     if (options.matrix_rank > 0)
       sketches_.push_back(MatrixSketch::make(options.length * options.length, options.matrix_rank,
                                              kSketchSeed));
@@ -89,12 +93,13 @@ void ScoreCollector::add_layer(size_t i, const nn::AttentionTrace& trace) {
   const at::Tensor scores = nn::grouped_matmul(trace.q, trace.k) * scale;  // [B,H,n,n]
   scores_[i][static_cast<size_t>(num_passes_ % options_.num_parts)].add(
       by_group(scores, options_));
-  if (options_.weights) {
+  if (options_.weights || options_.mean_weights) {
     const nn::FixedProjector project(trace.q, trace.k, trace.v);
     const at::Tensor weights = model_.attention(options_.layers[i])
                                    .mixer()
                                    .weights({trace.x, trace.m, project, trace.mask});
-    weights_[i].add(by_group(weights, options_));
+    if (options_.weights) weights_[i].add(by_group(weights, options_));
+    if (options_.mean_weights) weight_sums_[i].add_(weights.to(at::kDouble).sum(0));
   }
   if (options_.matrix_rank > 0) sketches_[i].add(scores.flatten(2).flatten(0, 1));
 }
@@ -131,6 +136,10 @@ nn::ScoreMoments ScoreCollector::scores(size_t i) const {
 
 nn::ScoreMoments ScoreCollector::weights(size_t i) const { return weights_.at(i); }
 
+at::Tensor ScoreCollector::mean_weights(size_t i) const {
+  return weight_sums_.at(i) / static_cast<double>(num_windows_);
+}
+
 // Numbers that are not tensors stand in "counts": passes, windows, then those of all moments and
 // sketches in order.
 std::vector<std::pair<std::string, at::Tensor>> ScoreCollector::state() const {
@@ -147,6 +156,7 @@ std::vector<std::pair<std::string, at::Tensor>> ScoreCollector::state() const {
     for (size_t part = 0; part < scores_[i].size(); ++part)
       add(concat(layer, ".scores.", part), scores_[i][part]);
     if (options_.weights) add(layer + ".weights", weights_[i]);
+    if (options_.mean_weights) out.emplace_back(layer + ".mean_weights", weight_sums_[i]);
     if (options_.matrix_rank == 0) continue;
     out.emplace_back(layer + ".matrices.products", sketches_[i].products);
     out.emplace_back(layer + ".matrices.sum", sketches_[i].sum);
@@ -172,6 +182,7 @@ void ScoreCollector::restore(const std::vector<std::pair<std::string, at::Tensor
   for (size_t i = 0; i < scores_.size(); ++i) {
     for (nn::ScoreMoments& part : scores_[i]) restore_moments(part);
     if (options_.weights) restore_moments(weights_[i]);
+    if (options_.mean_weights) weight_sums_[i] = take();
     if (options_.matrix_rank == 0) continue;
     sketches_[i].products = take();
     sketches_[i].sum = take();

@@ -19,6 +19,7 @@ struct ScoreOptions {
   bool pool_heads = false;   // of all heads together, [n] or []
   bool mean_by_query = false;  // groups [H,n], the latter within (nn/score_moments.h)
   bool weights = false;      // moments of the weights after the softmax too
+  bool mean_weights = false;   // the mean weight of each head, query and key
   int64_t num_parts = 4;     // of the text, for cross-validation
   int64_t matrix_rank = 0;   // of a sketch of whole n x n matrices, heads together; 0: none
   std::vector<int64_t> layers;  // in ascending order
@@ -46,6 +47,7 @@ class ScoreCollector {
   std::vector<nn::ScoreMoments> parts(size_t i) const;
   nn::ScoreMoments scores(size_t i) const;   // of all parts
   nn::ScoreMoments weights(size_t i) const;  // where options.weights
+  at::Tensor mean_weights(size_t i) const;   // [H,n,n], where options.mean_weights
   const MatrixSketch& matrices(size_t i) const { return sketches_.at(i); }
 
   // Everything above as tensors, to be saved; and to go on from copies of their values.
@@ -59,6 +61,7 @@ class ScoreCollector {
   ScoreOptions options_;
   std::vector<std::vector<nn::ScoreMoments>> scores_;  // [layer][part]
   std::vector<nn::ScoreMoments> weights_;
+  std::vector<at::Tensor> weight_sums_;  // [H,n,n]
   std::vector<MatrixSketch> sketches_;
   int64_t num_passes_ = 0, num_windows_ = 0;
 };

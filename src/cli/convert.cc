@@ -25,7 +25,7 @@ struct ConvertOptions {
   // Not given: the preset's.
   std::optional<int64_t> key_heads, value_heads, positions, distil_steps, recover_steps, batch, length, lora,
       verify_texts;
-  std::optional<double> distil_lr, recover_lr;
+  std::optional<double> distil_lr, recover_lr, hidden_weight;
 };
 
 constexpr int64_t kMostLayers = 10000;  // as configs may have
@@ -143,6 +143,9 @@ convert::ConvertConfig resolve(const CommonOptions& common, const ConvertOptions
       dtype == "bfloat16" || (dtype == "auto" && nn::has_fast_bfloat16());
   take_rate(options.distil_lr, config.distil.lr, "--distil-lr");
   take_rate(options.recover_lr, config.recover.lr, "--recover-lr");
+  const double hidden = options.hidden_weight.value_or(config.recover.hidden_weight);
+  HEDGEROW_CHECK(hidden >= 0 && hidden < 1e3, "--hidden-weight: must be in [0, 1000); got ", hidden);
+  config.recover.hidden_weight = hidden;
   config.seed = common.seed;
   config.threads = at::get_num_threads();
   config.quiet = common.quiet;
@@ -223,6 +226,8 @@ RunCommand add_convert(CLI::App& command) {
   command.add_option("--recover-steps", options->recover_steps, "steps of recovery; 0: none");
   command.add_option("--distil-lr", options->distil_lr, "learning rate of distillation");
   command.add_option("--recover-lr", options->recover_lr, "learning rate of recovery");
+  command.add_option("--hidden-weight", options->hidden_weight,
+                     "weight of the hidden states' loss beside the embeddings' in recovery (1)");
   command.add_option("--batch", options->batch, "texts in a batch of recovery");
   command.add_option("--length", options->length, "tokens of a text in recovery, the rest is cut");
   command.add_option("--lora", options->lora,

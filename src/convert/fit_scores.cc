@@ -34,13 +34,20 @@ formats::Json fit_to_scores(models::Encoder& teacher, models::Encoder& model,
   options.pool_heads = request->pool_heads;
   options.mean_by_query = request->mean_by_query;
   options.num_parts = kParts;
+  options.mean_weights = true;
   options.layers = layers;
   std::sort(options.layers.begin(), options.layers.end());
   analysis::ScoreCollector scores(teacher, options);
   for (const at::Tensor& ids : spread_windows(corpus, options.length, kPasses, kWindowsPerPass))
     scores.add(ids);
   std::vector<std::vector<nn::ScoreMoments>> parts;
-  for (size_t i = 0; i < options.layers.size(); ++i) parts.push_back(scores.parts(i));
+  std::vector<at::Tensor> weights;
+  for (size_t i = 0; i < options.layers.size(); ++i) {
+    parts.push_back(scores.parts(i));
+    weights.push_back(scores.mean_weights(i));
+  }
+  if (request->over_layers)
+    std::fill(weights.begin(), weights.end(), at::stack(weights).mean(0));
   if (request->over_layers && request->mean_by_query) {
     // Means of each layer, and the mean of the layers' scatters.
     for (size_t part = 0; part < parts[0].size(); ++part) {
@@ -58,7 +65,7 @@ formats::Json fit_to_scores(models::Encoder& teacher, models::Encoder& model,
                        {"ridge", formats::Json::array()},
                        {"heldout_residual", formats::Json::array()}};
   for (size_t i = 0; i < parts.size(); ++i) {
-    const auto found = model.attention(options.layers[i]).mixer().start_from(parts[i]);
+    const auto found = model.attention(options.layers[i]).mixer().start_from({parts[i], weights[i]});
     if (!found) continue;
     fit["ridge"].push_back(group_means(found->ridge));
     fit["heldout_residual"].push_back(group_means(found->left));

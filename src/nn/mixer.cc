@@ -29,7 +29,7 @@ HeadChoice Mixer::start_from(const HeadGrams&) {
   throw Error(concat("mixer: ", kind(), " keeps all heads of a layer"));
 }
 
-std::optional<ScoreReconstruction> Mixer::start_from(const std::vector<ScoreMoments>&) {
+std::optional<ScoreReconstruction> Mixer::start_from(const ScoreSample&) {
   throw Error(concat("mixer: ", kind(), " is not fitted to scores"));
 }
 

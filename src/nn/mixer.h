@@ -146,9 +146,8 @@ class Mixer : public torch::nn::Module {
   // Of a mechanism that is fitted to the scores of the layer whose place it takes: what it wants to
   // know of them. None: it is not fitted.
   virtual std::optional<ScoreRequest> score_request() const { return std::nullopt; }
-  // Fits it to moments of the request's groups, in parts of different texts. Says how well its
-  // reconstruction fits, where it has one.
-  virtual std::optional<ScoreReconstruction> start_from(const std::vector<ScoreMoments>& parts);
+  // Fits it to them. Says how well its reconstruction fits, where it has one.
+  virtual std::optional<ScoreReconstruction> start_from(const ScoreSample& scores);
 
   // The most keys that a call may have; none: any number.
   virtual std::optional<int64_t> max_keys() const { return std::nullopt; }

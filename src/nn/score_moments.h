@@ -52,4 +52,10 @@ struct ScoreRequest {
   bool over_layers = false;  // of all converted layers together
 };
 
+// What it is told.
+struct ScoreSample {
+  std::vector<ScoreMoments> parts;  // of different texts, of the request's groups
+  at::Tensor mean_weights;          // [H,n,n]: of each query and key, over all texts
+};
+
 }  // namespace hedgerow::nn

@@ -64,10 +64,10 @@ class SelectedKeysMixer : public BudgetMixer {
   std::optional<ScoreRequest> score_request() const override {
     return ScoreRequest{budget_.length, false, false};
   }
-  std::optional<ScoreReconstruction> start_from(const std::vector<ScoreMoments>& parts) override {
+  std::optional<ScoreReconstruction> start_from(const ScoreSample& scores) override {
     std::vector<ScoreMoments> pooled;
-    for (const ScoreMoments& part : parts) pooled.push_back(part.pooled());
-    positions_.copy_(chosen_positions(options_, pooled));
+    for (const ScoreMoments& part : scores.parts) pooled.push_back(part.pooled());
+    positions_.copy_(chosen_positions(options_, pooled, scores.mean_weights.mean({0, 1})));
     return std::nullopt;
   }
   std::optional<int64_t> max_keys() const override { return budget_.length; }

@@ -75,7 +75,7 @@ class PartialMixer : public Mixer {
     request.over_layers = shares_parameters();
     return request;
   }
-  std::optional<ScoreReconstruction> start_from(const std::vector<ScoreMoments>& parts) override;
+  std::optional<ScoreReconstruction> start_from(const ScoreSample& scores) override;
   std::optional<int64_t> max_keys() const override {
     if (options_.get_string("longer") == "exact") return std::nullopt;
     return std::max(budget_.length, options_.get_int("exact_up_to"));
@@ -153,13 +153,17 @@ at::Tensor PartialMixer::own(const char* name, const at::Tensor& value) {
                                                : register_buffer(name, value);
 }
 
-std::optional<ScoreReconstruction> PartialMixer::start_from(
-    const std::vector<ScoreMoments>& parts) {
+std::optional<ScoreReconstruction> PartialMixer::start_from(const ScoreSample& scores) {
+  const std::vector<ScoreMoments>& parts = scores.parts;
   std::vector<ScoreMoments> pooled;  // over heads, which score_request() may have done
   for (const ScoreMoments& part : parts)
     pooled.push_back(mean_by_query_ ? part.pooled_within() : by_query_ ? part : part.pooled());
   const std::vector<ScoreMoments>& fitted = r_by_head_ ? parts : pooled;
-  const at::Tensor positions = chosen_positions(options_, by_head_ || by_query_ ? fitted : pooled);
+  at::Tensor weights = scores.mean_weights;  // [H,n,n] -> [n], [H,n], [n,n] or [H,n,n]
+  if (!by_query_) weights = weights.mean(1);
+  if (!r_by_head_ || (!by_head_ && !by_query_)) weights = weights.mean(0);
+  const at::Tensor positions =
+      chosen_positions(options_, by_head_ || by_query_ ? fitted : pooled, weights);
   const ScoreReconstruction fit = fit_reconstruction(fitted, positions);
   const at::NoGradGuard no_grad;
   positions_.copy_(positions.reshape(positions_.sizes()));

@@ -32,7 +32,7 @@ Heads random_heads(int64_t length, int64_t batch = 2) {
 }
 
 // Two parts of moments as a collection gives them to the mixer.
-std::vector<ScoreMoments> parts_of(const Mixer& mixer, const at::Tensor& scores) {  // [B,H,T,S]
+ScoreSample sample_of(const Mixer& mixer, const at::Tensor& scores) {  // [B,H,T,S]
   const ScoreRequest request = *mixer.score_request();
   std::vector<ScoreMoments> parts;
   for (const at::Tensor& half : scores.chunk(2)) {
@@ -46,7 +46,7 @@ std::vector<ScoreMoments> parts_of(const Mixer& mixer, const at::Tensor& scores)
     parts.push_back(ScoreMoments::zeros(groups, kLength, request.mean_by_query ? 1 : 0));
     parts.back().add(rows);
   }
-  return parts;
+  return {parts, scores.softmax(-1).mean(0)};
 }
 
 const Given kCommonMean = {{"mean", std::string("common")}};
@@ -64,13 +64,30 @@ TEST(Partial, IsExactWhereFewScoresSayAll) {
     const at::Tensor basis = at::randn({kLength, kWidth}, at::kDouble);  // of all keys
     const at::Tensor k = basis.matmul(at::randn({80, kHeads, kWidth, kWidth}, at::kDouble));
     const at::Tensor scores = q.matmul(k.transpose(2, 3)) / std::sqrt(double{kWidth});
-    const auto fit = mixer->start_from(parts_of(*mixer, scores));
+    const auto fit = mixer->start_from(sample_of(*mixer, scores));
     ASSERT_TRUE(fit.has_value());
     EXPECT_LT(fit->left.max().item<double>(), 1e-6);
     const at::Tensor v = at::randn({80, kHeads, kLength, kWidth}, at::kDouble);
     const FixedProjector project(q, k, v);
     EXPECT_TRUE(at::allclose(mixer->mix({{}, {}, project, {}}), ops::softmax_attention(q, k, v),
                              5e-3, 5e-3));  // the least ridge leaves a millionth of the variance
+  }
+}
+
+// Where one key gets nearly all weight, its own score is the one to know.
+TEST(Partial, WeightedSelectionLooksWhereTheWeightIs) {
+  at::manual_seed(9);
+  const at::Tensor scores = at::randn({40, kHeads, kLength, kLength}, at::kDouble);
+  for (const bool weighted : {false, true}) {
+    const auto mixer = make("partial", {{"positions_per_query", int64_t{1}},
+                                        {"first", false},
+                                        {"weighted", weighted},
+                                        {"mean", std::string("common")}});
+    ScoreSample sample = sample_of(*mixer, scores * at::linspace(2, 1, kLength, at::kDouble));
+    sample.mean_weights = at::full({kHeads, kLength, kLength}, 0.01, at::kDouble);
+    sample.mean_weights.select(2, 7).fill_(0.91);
+    mixer->start_from(sample);
+    EXPECT_EQ(mixer->named_buffers()["positions"][0].item<int64_t>(), weighted ? 7 : 0);
   }
 }
 
@@ -174,7 +191,7 @@ TEST(SelectedKeys, IsAttentionToTheSelectedAlone) {
   const auto mixer = make("selected-keys");
   const at::Tensor scores = at::randn({20, kHeads, kLength, kLength}, at::kDouble) *
                             at::linspace(2, 0.1, kLength, at::kDouble);
-  EXPECT_FALSE(mixer->start_from(parts_of(*mixer, scores)).has_value());
+  EXPECT_FALSE(mixer->start_from(sample_of(*mixer, scores)).has_value());
   const at::Tensor positions = mixer->named_buffers()["positions"];
   EXPECT_EQ(positions[0].item<int64_t>(), 0);
   const Heads h = random_heads(kLength);

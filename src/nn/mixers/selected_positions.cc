@@ -20,6 +20,7 @@ std::vector<OptionSpec> selection_option_specs() {
   std::vector<OptionSpec> specs = key_budget_option_specs();
   specs.push_back({"selection", std::string("greedy"), "how positions are chosen from scores",
                    selection_methods()});
+  specs.push_back({"weighted", true, "residuals count by the weights that keys get", {}});
   specs.push_back({"first", true, "position 0 is among them", {}});
   specs.push_back({"seed", int64_t{0}, "seed of random positions", {}});
   return specs;
@@ -34,11 +35,18 @@ KeyBudget key_budget(const std::string& kind, const Options& options) {
   return budget;
 }
 
-at::Tensor chosen_positions(const Options& options, const std::vector<ScoreMoments>& parts) {
+at::Tensor chosen_positions(const Options& options, const std::vector<ScoreMoments>& parts,
+                            const at::Tensor& mean_weights) {
   ScoreMoments all = parts.front();
   for (size_t i = 1; i < parts.size(); ++i) all.merge(parts[i]);
+  at::Tensor covariance = all.covariance();
+  if (options.get_bool("weighted")) {
+    // Greedy on this is greedy on the weighted sum of residuals.
+    const at::Tensor root = mean_weights.to(at::kDouble).sqrt();
+    covariance = covariance * root.unsqueeze(-1) * root.unsqueeze(-2);
+  }
   const at::Tensor chosen =
-      select_positions(options.get_string("selection"), all.covariance(),
+      select_positions(options.get_string("selection"), covariance,
                        options.get_int("positions_per_query"), options.get_bool("first"),
                        options.get_int("seed"));
   return std::get<0>(chosen.sort(-1));

@@ -24,9 +24,12 @@ std::vector<OptionSpec> selection_option_specs();
 // Throws Error that names the mechanism, the option and the value.
 KeyBudget key_budget(const std::string& kind, const Options& options);
 
-// The positions as the options choose them from moments of scores (of groups [], [G], ..),
-// ascending: int64 [P], [G,P], ...
-at::Tensor chosen_positions(const Options& options, const std::vector<ScoreMoments>& parts);
+// The positions as the options choose them from moments of scores (of groups [], [G], ..) and the
+// mean weights of the keys [..,n], ascending: int64 [P], [G,P], ... With "weighted", the residual
+// of a key's score counts as much as the weight that the key gets: what is reconstructed badly
+// where nobody looks does no harm.
+at::Tensor chosen_positions(const Options& options, const std::vector<ScoreMoments>& parts,
+                            const at::Tensor& mean_weights);
 
 // Those of ascending positions [P] that a sequence of so many keys has. Throws Error when one of
 // them is not in [0, length).

@@ -72,7 +72,8 @@ function showResults() {
     'Large figures are the finished model. On each line: ○ the new attention before any training, ◆ after distillation, ● finished.'));
 }
 
-const KINDS = { hedgehog: 'Hedgehog linear attention', entmax: 'alpha-entmax attention', 'talking-heads': 'talking-heads attention',
+const KINDS = { hedgehog: 'Hedgehog linear attention', entmax: 'alpha-entmax attention', 'talking-heads': 'talking-heads attention', partial: 'attention from partial computation',
+  'selected-keys': 'attention to selected keys', linformer: 'Linformer attention', window: 'attention to the nearest keys',
   partial: 'attention from partial scores', softmax: 'softmax attention' };
 
 function showMasthead() {

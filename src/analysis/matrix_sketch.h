@@ -9,14 +9,15 @@
 namespace hedgerow::analysis {
 
 // Of vectors of d numbers: keeps the product of their covariance with r random directions, 16 d r
-// bytes, from which Nystroem's method recovers the leading eigenvectors (Tropp, Yurtsever, Udell and
-// Cevher, "Fixed-rank approximation of a positive-semidefinite matrix from streaming data", 2017,
-// algorithm 3). In float64. With at most r - 1 samples, or a covariance of a rank below r, exact.
+// bytes, from which Nystroem's method recovers the leading eigenvectors (Tropp, Yurtsever, Udell
+// and Cevher, "Fixed-rank approximation of a positive-semidefinite matrix from streaming data",
+// 2017, algorithm 3). In float64. With at most r - 1 samples, or a covariance of a rank below r,
+// exact.
 struct MatrixSketch {
-  at::Tensor directions;      // [d,r], orthonormal
-  at::Tensor products;        // [d,r]: sum of x (x . directions)
-  at::Tensor sum;             // [d]
-  double squares = 0;         // sum of |x|^2
+  at::Tensor directions;  // [d,r], orthonormal
+  at::Tensor products;    // [d,r]: sum of x (x . directions)
+  at::Tensor sum;         // [d]
+  double squares = 0;     // sum of |x|^2
   int64_t count = 0;
 
   // Throws Error unless 1 <= rank <= dim.

@@ -49,8 +49,8 @@ int64_t ScoreCollector::bytes(models::Encoder& model, const ScoreOptions& option
   int64_t numbers = 0;
   for (const int64_t layer : options.layers) {
     const nn::ScoreMoments one = moments_of(model, options, layer, at::kMeta);
-    numbers += (one.mean.numel() + one.scatter.numel()) *
-               (options.num_parts + (options.weights ? 1 : 0));
+    numbers +=
+        (one.mean.numel() + one.scatter.numel()) * (options.num_parts + (options.weights ? 1 : 0));
     numbers += 2 * n * n * options.matrix_rank;
     if (options.mean_weights) numbers += heads_of(model, layer) * n * n;
   }
@@ -60,9 +60,8 @@ int64_t ScoreCollector::bytes(models::Encoder& model, const ScoreOptions& option
 ScoreCollector::ScoreCollector(models::Encoder& model, const ScoreOptions& options)
     : model_(model), options_(options) {
   const int64_t positions = model.config().max_positions;
-  HEDGEROW_CHECK(options.length >= 1 && options.length <= positions,
-                 "scores: n must be in [1, ", positions, "], the model's positions; got ",
-                 options.length);
+  HEDGEROW_CHECK(options.length >= 1 && options.length <= positions, "scores: n must be in [1, ",
+                 positions, "], the model's positions; got ", options.length);
   HEDGEROW_CHECK(options.num_parts >= 1, "scores: there must be at least 1 part; got ",
                  options.num_parts);
   const int64_t needed = bytes(model, options), available = available_memory();
@@ -81,8 +80,8 @@ ScoreCollector::ScoreCollector(models::Encoder& model, const ScoreOptions& optio
       weight_sums_.push_back(
           at::zeros({heads_of(model, layer), options.length, options.length}, at::kDouble));
     if (options.matrix_rank > 0)
-      sketches_.push_back(MatrixSketch::make(options.length * options.length, options.matrix_rank,
-                                             kSketchSeed));
+      sketches_.push_back(
+          MatrixSketch::make(options.length * options.length, options.matrix_rank, kSketchSeed));
   }
 }
 
@@ -91,8 +90,7 @@ void ScoreCollector::add_layer(size_t i, const nn::AttentionTrace& trace) {
                  "scores: windows must have neither padding nor a mask");
   const double scale = 1.0 / std::sqrt(static_cast<double>(trace.q.size(-1)));
   const at::Tensor scores = nn::grouped_matmul(trace.q, trace.k) * scale;  // [B,H,n,n]
-  scores_[i][static_cast<size_t>(num_passes_ % options_.num_parts)].add(
-      by_group(scores, options_));
+  scores_[i][static_cast<size_t>(num_passes_ % options_.num_parts)].add(by_group(scores, options_));
   if (options_.weights || options_.mean_weights) {
     const nn::FixedProjector project(trace.q, trace.k, trace.v);
     const at::Tensor weights = model_.attention(options_.layers[i])

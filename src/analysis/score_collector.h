@@ -14,14 +14,14 @@
 namespace hedgerow::analysis {
 
 struct ScoreOptions {
-  int64_t length = 128;      // n: tokens of every window, queries and keys alike
-  bool by_query = false;     // moments of each head and query position [H,n]; else of each head [H]
-  bool pool_heads = false;   // of all heads together, [n] or []
-  bool mean_by_query = false;  // groups [H,n], the latter within (nn/score_moments.h)
-  bool weights = false;      // moments of the weights after the softmax too
-  bool mean_weights = false;   // the mean weight of each head, query and key
-  int64_t num_parts = 4;     // of the text, for cross-validation
-  int64_t matrix_rank = 0;   // of a sketch of whole n x n matrices, heads together; 0: none
+  int64_t length = 128;     // n: tokens of every window, queries and keys alike
+  bool by_query = false;    // moments of each head and query position [H,n]; else of each head [H]
+  bool pool_heads = false;  // of all heads together, [n] or []
+  bool mean_by_query = false;   // groups [H,n], the latter within (nn/score_moments.h)
+  bool weights = false;         // moments of the weights after the softmax too
+  bool mean_weights = false;    // the mean weight of each head, query and key
+  int64_t num_parts = 4;        // of the text, for cross-validation
+  int64_t matrix_rank = 0;      // of a sketch of whole n x n matrices, heads together; 0: none
   std::vector<int64_t> layers;  // in ascending order
 };
 

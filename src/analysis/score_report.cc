@@ -79,8 +79,8 @@ std::map<std::string, LayerCovariances> all_forms(const ScoreCollector& scores) 
   const Form as_is = [](const nn::ScoreMoments& m) { return m.covariance(); };
   std::map<std::string, LayerCovariances> forms;
   forms["scores"] = covariances(raw, as_is);
-  forms["centred"] = covariances(
-      raw, [](const nn::ScoreMoments& m) { return nn::row_centred(m.covariance()); });
+  forms["centred"] =
+      covariances(raw, [](const nn::ScoreMoments& m) { return nn::row_centred(m.covariance()); });
   if (scores.has_weights()) forms["weights"] = covariances(weights, as_is);
   return forms;
 }
@@ -121,8 +121,7 @@ void add_overlaps(Json& out, const std::vector<at::Tensor>& covariances,
 Json describe_form(const LayerCovariances& c, const std::vector<int64_t>& ks) {
   const std::vector<Spectrum> layers = spectra(c.layers);
   const Spectrum shared = spectrum(c.shared);
-  Json out = {{"eigenvalues", Json::array()},
-              {"shared_eigenvalues", numbers(shared.eigenvalues)}};
+  Json out = {{"eigenvalues", Json::array()}, {"shared_eigenvalues", numbers(shared.eigenvalues)}};
   for (const Spectrum& layer : layers) out["eigenvalues"].push_back(numbers(layer.eigenvalues));
   std::vector<std::vector<Spectrum>> heads;
   for (const at::Tensor& layer : c.heads) heads.push_back(spectra(layer.unbind(0)));
@@ -249,9 +248,8 @@ Json describe_queries(const ScoreCollector& scores, const ScoreCollector& own, i
   const auto layers = pooled_parts(scores);
   std::vector<double> common, by_query;
   for (size_t i = 0; i < layers.size(); ++i) {
-    common.push_back(
-        nn::fit_reconstruction(layers[i], fitted_positions(layers[i], positions))
-            .left.item<double>());
+    common.push_back(nn::fit_reconstruction(layers[i], fitted_positions(layers[i], positions))
+                         .left.item<double>());
     // What is left of each query position's own variance, as a share of all variance: the means
     // differ by position too.
     const std::vector<nn::ScoreMoments> parts = own.parts(i);
@@ -259,8 +257,8 @@ Json describe_queries(const ScoreCollector& scores, const ScoreCollector& own, i
         nn::fit_reconstruction(parts, fitted_positions(parts, positions));
     const nn::ScoreMoments all = of_all_layers(parts);
     const at::Tensor variance = all.covariance().diagonal(0, -2, -1).sum(-1);  // [n]
-    by_query.push_back(((fit.left * variance).mean() / all.pooled().covariance().diagonal().sum())
-                           .item<double>());
+    by_query.push_back(
+        ((fit.left * variance).mean() / all.pooled().covariance().diagonal().sum()).item<double>());
   }
   return {{"positions", positions}, {"common", numbers(common)}, {"own", numbers(by_query)}};
 }

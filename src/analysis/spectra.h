@@ -19,8 +19,8 @@ Spectrum spectrum(const at::Tensor& covariance);
 // The fewest leading components that hold `share` of the variance; 0 without variance.
 int64_t components_for(const at::Tensor& eigenvalues, double share);
 
-// |U_a^T U_b|_F^2 / k of the k leading components: 1 for equal spaces, k / n by chance. Throws Error
-// unless both have the same n, and k is in [1,n].
+// |U_a^T U_b|_F^2 / k of the k leading components: 1 for equal spaces, k / n by chance. Throws
+// Error unless both have the same n, and k is in [1,n].
 double overlap(const Spectrum& a, const Spectrum& b, int64_t k);
 
 // Share of the variance of `covariance` that the k leading components of `other` hold; NaN without

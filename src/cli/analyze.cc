@@ -290,8 +290,9 @@ RunCommand add_analyze(CLI::App& command) {
                   "scores, overlap of layers, positions that tell most")
       ->check(CLI::IsMember({"heads", "spectra"}))
       ->capture_default_str();
-  command.add_option("--out", options->out,
-                     "folder to write: heads.json and maps.json, or spectra.json; report.html")
+  command
+      .add_option("--out", options->out,
+                  "folder to write: heads.json and maps.json, or spectra.json; report.html")
       ->type_name("OUT");
   command.add_flag("--force", options->force, "replace OUT when the new one is complete");
   const std::vector<CLI::Option*> of_heads = {
@@ -328,8 +329,7 @@ RunCommand add_analyze(CLI::App& command) {
   return [=](const CommonOptions& common) {
     const bool is_spectra = options->what == "spectra";
     for (const CLI::Option* option : is_spectra ? of_heads : of_spectra)
-      HEDGEROW_CHECK(option->count() == 0, option->get_name(), ": not with --what ",
-                     options->what);
+      HEDGEROW_CHECK(option->count() == 0, option->get_name(), ": not with --what ", options->what);
     if (!is_spectra) return run(common, *options);
     SpectraOptions wanted = options->spectra;
     wanted.model = options->model;

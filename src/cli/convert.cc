@@ -23,8 +23,8 @@ struct ConvertOptions {
   bool join = false, no_join = false;
   std::vector<std::string> set;
   // Not given: the preset's.
-  std::optional<int64_t> key_heads, value_heads, positions, distil_steps, recover_steps, batch, length, lora,
-      verify_texts;
+  std::optional<int64_t> key_heads, value_heads, positions, distil_steps, recover_steps, batch,
+      length, lora, verify_texts;
   std::optional<double> distil_lr, recover_lr, hidden_weight;
 };
 
@@ -144,7 +144,8 @@ convert::ConvertConfig resolve(const CommonOptions& common, const ConvertOptions
   take_rate(options.distil_lr, config.distil.lr, "--distil-lr");
   take_rate(options.recover_lr, config.recover.lr, "--recover-lr");
   const double hidden = options.hidden_weight.value_or(config.recover.hidden_weight);
-  HEDGEROW_CHECK(hidden >= 0 && hidden < 1e3, "--hidden-weight: must be in [0, 1000); got ", hidden);
+  HEDGEROW_CHECK(hidden >= 0 && hidden < 1e3, "--hidden-weight: must be in [0, 1000); got ",
+                 hidden);
   config.recover.hidden_weight = hidden;
   config.seed = common.seed;
   config.threads = at::get_num_threads();

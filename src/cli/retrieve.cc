@@ -96,8 +96,7 @@ int run(const CommonOptions& common, const RetrieveOptions& options) {
   for (const std::string& folder : options.models) {
     formats::Json row = measure(folder, options, queries, candidates, common);
     const double accuracy = row.at("accuracy").get<double>();
-    const double first =
-        rows.empty() ? accuracy : rows.front().at("accuracy").get<double>();
+    const double first = rows.empty() ? accuracy : rows.front().at("accuracy").get<double>();
     row["kept"] = first > 0 ? formats::Json(accuracy / first) : formats::Json();
     if (!common.json) {
       std::printf("%8.4f %7.3f %8.1f  %s\n", accuracy, first > 0 ? accuracy / first : std::nan(""),

@@ -157,9 +157,10 @@ void print(const Json& spectra, const SpectraOptions& options) {
                 form.at("k").at("0.99")[layer].get<int>(), with("greedy"), with("random"),
                 with("floor"));
   }
-  std::printf("components that hold a share of the variance of rows of %lld scores; share left of "
-              "it\n",
-              static_cast<long long>(options.length));
+  std::printf(
+      "components that hold a share of the variance of rows of %lld scores; share left of "
+      "it\n",
+      static_cast<long long>(options.length));
 }
 
 Json measure(const SpectraOptions& options, const CommonOptions& common,
@@ -185,8 +186,7 @@ Json measure(const SpectraOptions& options, const CommonOptions& common,
   spectra["forms"] = analysis::describe_spectra(scores, report);
   spectra["selection"] = analysis::describe_selection(scores, report);
   spectra["reconstruction"] = analysis::describe_reconstruction(scores, report);
-  if (options.matrix_rank > 0)
-    spectra["matrix"] = analysis::describe_matrices(scores, kPairs);
+  if (options.matrix_rank > 0) spectra["matrix"] = analysis::describe_matrices(scores, kPairs);
   if (options.by_query) {
     const analysis::ScoreCollector own = collection.run("queries", encoder, windows, true);
     int64_t count = *std::min_element(options.positions.begin(), options.positions.end());
@@ -198,16 +198,16 @@ Json measure(const SpectraOptions& options, const CommonOptions& common,
     models::LoadedModel other = load_model(options.against, common);
     HEDGEROW_CHECK(options.length <= other.encoder->max_tokens(), "--n: must be at most the ",
                    other.encoder->max_tokens(), " positions of --against; got ", options.length);
-    const analysis::ScoreCollector others = collection.run(
-        "against", *other.encoder, passes(texts, options.against, options), false);
+    const analysis::ScoreCollector others =
+        collection.run("against", *other.encoder, passes(texts, options.against, options), false);
     spectra["against"] = {{"model", describe_model(options.against, *other.encoder)},
                           {"forms", analysis::describe_against(scores, others, report)}};
   }
   const nn::HeadLayout& heads = encoder.attention(0).mixer().layout();
-  spectra["cost"] = analysis::describe_cost(
-      {options.length, options.length, heads.key_heads, heads.head_dim, heads.value_dim,
-       encoder.config().hidden_size},
-      options.positions);
+  spectra["cost"] =
+      analysis::describe_cost({options.length, options.length, heads.key_heads, heads.head_dim,
+                               heads.value_dim, encoder.config().hidden_size},
+                              options.positions);
   return spectra;
 }
 

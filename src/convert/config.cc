@@ -73,7 +73,8 @@ std::string to_toml(const ConvertConfig& c, const std::string& data_md5) {
   std::string out = concat("task = \"convert\"\nmodel = ", quoted(c.model),
                            "\nkind = ", quoted(c.kind), "\npreset = ", quoted(c.preset),
                            "\nlayers = ", c.layers.empty() ? "\"all\"" : list(c.layers),
-                           "\njoin = ", c.join ? "true" : "false", "\nseed = ", c.seed, "\nthreads = ", c.threads, "\n\n[options]\n");
+                           "\njoin = ", c.join ? "true" : "false", "\nseed = ", c.seed,
+                           "\nthreads = ", c.threads, "\n\n[options]\n");
   for (const auto& [name, value] : c.options) out += concat(name, " = ", toml(value), "\n");
   out += concat("\n[data]\nfile = ", quoted(c.data), "\nheldout = ", quoted(c.heldout),
                 "\ncolumn = ", c.column, "\nmd5 = ", quoted(data_md5), "\n");

@@ -95,7 +95,8 @@ Windows join(const Corpus& corpus, const std::vector<std::vector<int64_t>>& bodi
   out.texts.resize(out.sequences.size());
   for (size_t i = 0; i < bodies.size(); ++i, begin = end) {
     end = begin + static_cast<int64_t>(bodies[i].size());
-    for (int64_t w = begin / room; w * room < end && w < static_cast<int64_t>(out.texts.size()); ++w)
+    for (int64_t w = begin / room; w * room < end && w < static_cast<int64_t>(out.texts.size());
+         ++w)
       out.texts[w] += (out.texts[w].empty() ? "" : " ") + texts[i];
   }
   return out;

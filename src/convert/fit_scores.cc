@@ -46,8 +46,7 @@ formats::Json fit_to_scores(models::Encoder& teacher, models::Encoder& model,
     parts.push_back(scores.parts(i));
     weights.push_back(scores.mean_weights(i));
   }
-  if (request->over_layers)
-    std::fill(weights.begin(), weights.end(), at::stack(weights).mean(0));
+  if (request->over_layers) std::fill(weights.begin(), weights.end(), at::stack(weights).mean(0));
   if (request->over_layers && request->mean_by_query) {
     // Means of each layer, and the mean of the layers' scatters.
     for (size_t part = 0; part < parts[0].size(); ++part) {
@@ -65,7 +64,8 @@ formats::Json fit_to_scores(models::Encoder& teacher, models::Encoder& model,
                        {"ridge", formats::Json::array()},
                        {"heldout_residual", formats::Json::array()}};
   for (size_t i = 0; i < parts.size(); ++i) {
-    const auto found = model.attention(options.layers[i]).mixer().start_from({parts[i], weights[i]});
+    const auto found =
+        model.attention(options.layers[i]).mixer().start_from({parts[i], weights[i]});
     if (!found) continue;
     fit["ridge"].push_back(group_means(found->ridge));
     fit["heldout_residual"].push_back(group_means(found->left));

@@ -99,14 +99,16 @@ std::vector<int64_t> choose(const std::string& method, const at::Tensor& covaria
   return chosen;
 }
 
-at::Tensor total_variance(const at::Tensor& matrices) { return matrices.diagonal(0, -2, -1).sum(-1); }
+at::Tensor total_variance(const at::Tensor& matrices) {
+  return matrices.diagonal(0, -2, -1).sum(-1);
+}
 
 // [groups..]: sum over the rows of `part` of |s - s^|^2, and the same for s^ = mean.
 std::pair<at::Tensor, at::Tensor> squared_errors(const ScoreMoments& part, const at::Tensor& mean,
                                                  const at::Tensor& matrix,
                                                  const at::Tensor& positions) {
   const at::Tensor about = part.scatter_about(mean);  // [..,n,n]
-  const at::Tensor select =  // [..,n,P]: s[positions] = select^T s
+  const at::Tensor select =                           // [..,n,P]: s[positions] = select^T s
       at::one_hot(positions, part.length()).to(at::kDouble).transpose(-1, -2);
   const at::Tensor residual =  // I - R select^T
       at::eye(part.length(), at::kDouble) - matrix.matmul(select.transpose(-1, -2));
@@ -117,14 +119,14 @@ std::pair<at::Tensor, at::Tensor> squared_errors(const ScoreMoments& part, const
 at::Tensor least_squares(const at::Tensor& covariance, const at::Tensor& positions, double ridge) {
   const int64_t n = covariance.size(-1), count = positions.size(-1);
   const at::Tensor flat = covariance.reshape({-1, n, n});
-  const at::Tensor at_positions =
-      positions.expand([&] {
-                 std::vector<int64_t> sizes = covariance.sizes().vec();
-                 sizes.pop_back();
-                 sizes.back() = count;
-                 return sizes;
-               }())
-          .reshape({-1, count});
+  const at::Tensor at_positions = positions
+                                      .expand([&] {
+                                        std::vector<int64_t> sizes = covariance.sizes().vec();
+                                        sizes.pop_back();
+                                        sizes.back() = count;
+                                        return sizes;
+                                      }())
+                                      .reshape({-1, count});
   const at::Tensor scale =
       flat.diagonal(0, 1, 2).gather(1, at_positions).mean(-1).clamp_min(1e-300);
   const at::Tensor matrix =
@@ -160,7 +162,8 @@ at::Tensor select_positions(const std::string& method, const at::Tensor& covaria
 
 std::vector<double> residual_shares(const at::Tensor& covariance, const at::Tensor& positions) {
   at::Tensor left = covariance.to(at::kDouble);
-  const double all = total_variance(left).item<double>(), least = kNoVariance * largest_variance(left);
+  const double all = total_variance(left).item<double>(),
+               least = kNoVariance * largest_variance(left);
   std::vector<double> shares = {all / all};
   for (const int64_t j : listed(positions)) {
     if (left[j][j].item<double>() > least) left = without(left, j);

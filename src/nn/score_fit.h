@@ -21,9 +21,9 @@ namespace hedgerow::nn {
 const std::vector<std::string>& selection_methods();
 
 // `count` of n positions in the order of choice, int64 [count], or [G,count] for covariances
-// [G,n,n]. With `first`, position 0 is the first choice (where it varies at all). Throws Error on an
-// unknown method, a count outside [1,n], and where greedy or cholesky find fewer positions that add
-// anything: it names the rank.
+// [G,n,n]. With `first`, position 0 is the first choice (where it varies at all). Throws Error on
+// an unknown method, a count outside [1,n], and where greedy or cholesky find fewer positions that
+// add anything: it names the rank.
 at::Tensor select_positions(const std::string& method, const at::Tensor& covariance, int64_t count,
                             bool first, int64_t seed);
 

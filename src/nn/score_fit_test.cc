@@ -167,8 +167,7 @@ TEST(SelectPositions, FloorIsNeverPassed) {
   const at::Tensor c = covariance_of(some_rows({90}, 9));
   const std::vector<double> floor =
       residual_floor(std::get<0>(at::linalg_eigh(c)).flip(0).contiguous());
-  const std::vector<double> greedy =
-      residual_shares(c, select_positions("greedy", c, 9, false, 0));
+  const std::vector<double> greedy = residual_shares(c, select_positions("greedy", c, 9, false, 0));
   for (size_t i = 0; i <= 9; ++i) EXPECT_GE(greedy[i], floor[i] - 1e-12) << i;
   EXPECT_NEAR(greedy[9], 0, 1e-10);
 }

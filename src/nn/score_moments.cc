@@ -18,8 +18,8 @@ at::Tensor outer_sums(const at::Tensor& x, int64_t num_summed) {
 
 }  // namespace
 
-ScoreMoments ScoreMoments::zeros(const std::vector<int64_t>& groups, int64_t length,
-                                 int64_t within, at::Device device) {
+ScoreMoments ScoreMoments::zeros(const std::vector<int64_t>& groups, int64_t length, int64_t within,
+                                 at::Device device) {
   std::vector<int64_t> means = groups, scatters = groups;
   means.push_back(length);
   scatters.resize(groups.size() - static_cast<size_t>(within));

@@ -9,9 +9,9 @@
 namespace hedgerow::nn {
 
 // Of rows of n scores, in groups (heads, or heads and query positions), each of as many rows. The
-// last `within` dimensions of groups have means of their own and one scatter about them. In float64.
-// Sums are taken about the mean, and merged as Chan, Golub and LeVeque do (1983), so that neither
-// large means nor many rows cost digits.
+// last `within` dimensions of groups have means of their own and one scatter about them. In
+// float64. Sums are taken about the mean, and merged as Chan, Golub and LeVeque do (1983), so that
+// neither large means nor many rows cost digits.
 struct ScoreMoments {
   int64_t count = 0;   // rows of each group
   int64_t within = 0;  // dimensions
@@ -45,11 +45,11 @@ at::Tensor row_centred(const at::Tensor& covariance);
 
 // What a mechanism that is fitted to scores wants to know of those it takes the place of.
 struct ScoreRequest {
-  int64_t length = 0;        // n: keys (and queries) of a row
-  bool by_query = false;     // each query position by itself: groups [H,n]; else [H]
-  bool pool_heads = false;   // all heads together: groups [n], or none
+  int64_t length = 0;          // n: keys (and queries) of a row
+  bool by_query = false;       // each query position by itself: groups [H,n]; else [H]
+  bool pool_heads = false;     // all heads together: groups [n], or none
   bool mean_by_query = false;  // groups [H,n], the latter within: each query position's own mean
-  bool over_layers = false;  // of all converted layers together
+  bool over_layers = false;    // of all converted layers together
 };
 
 // What it is told.

@@ -33,9 +33,7 @@ def windows(tiny):  # noqa: F811
     lines = (tiny / "text.txt").read_text().splitlines()
     ids = [i for line in lines for i in tokenizer.encode(line, add_special_tokens=False).ids]
     room = LENGTH - 2
-    return torch.tensor(
-        [[2, *ids[i : i + room], 3] for i in range(0, len(ids) - room + 1, room)]
-    )
+    return torch.tensor([[2, *ids[i : i + room], 3] for i in range(0, len(ids) - room + 1, room)])
 
 
 @pytest.fixture(scope="module")
@@ -197,9 +195,9 @@ def test_own_positions_of_queries_leave_less(found):
 
 
 def test_against_itself(tiny, found):  # noqa: F811
-    got = spectra(
-        *arguments(tiny, "--windows", "100000", "--against", tiny / "model")
-    )["against"]["forms"]["scores"]
+    got = spectra(*arguments(tiny, "--windows", "100000", "--against", tiny / "model"))["against"][
+        "forms"
+    ]["scores"]
     for k in ("3", "5"):
         np.testing.assert_allclose(got["overlap"][k], found["forms"]["scores"]["overlap"][k])
         assert got["overlap"][k][1][1] == pytest.approx(1)

@@ -120,7 +120,10 @@ def test_every_form_converts_and_loads(tiny, tmp_path, options):  # noqa: F811
     out = tiny / ("form_" + "_".join(options).replace("-", "").replace("=", "_"))
     few = ["--distil-steps", "2", "--recover-steps", "2"]
     run_ok(*arguments(tiny, out, *few, *options))
-    inputs = {"input_ids": [[2, 5, 7, 9, 3], [2, 8, 3, 0, 0]], "attention_mask": [[1] * 5, [1] * 3 + [0] * 2]}
+    inputs = {
+        "input_ids": [[2, 5, 7, 9, 3], [2, 8, 3, 0, 0]],
+        "attention_mask": [[1] * 5, [1] * 3 + [0] * 2],
+    }
     hidden = forward(out, tmp_path, inputs)["last_hidden_state"]
     alone = forward(out, tmp_path, {"input_ids": [[2, 8, 3]]})["last_hidden_state"]
     assert (hidden[1, :3] - alone[0]).abs().max() < 1e-4, "padding changes nothing"
@@ -133,7 +136,11 @@ def test_baselines(tiny, kind):  # noqa: F811
     after = summary(out)["after"]
     assert -1 <= after["embedding_cosine"] <= 1
     names = {name.rsplit(".", 1)[1] for name in weights(out) if ".hedgerow." in name}
-    want = {"selected-keys": {"positions"}, "linformer": {"key_proj", "value_proj"}, "window": set()}
+    want = {
+        "selected-keys": {"positions"},
+        "linformer": {"key_proj", "value_proj"},
+        "window": set(),
+    }
     assert names == want[kind]
 
 

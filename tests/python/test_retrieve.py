@@ -11,7 +11,10 @@ from test_convert import arguments, tiny  # noqa: F401  (tiny is a fixture)
 @pytest.fixture(scope="module")
 def pairs(tiny):  # noqa: F811
     lines = (tiny / "text.txt").read_text().splitlines()[:60]
-    rows = [f"{i}\t{line}\t{' '.join(line.split()[1:] + line.split()[:1])}" for i, line in enumerate(lines)]
+    rows = [
+        f"{i}\t{line}\t{' '.join(line.split()[1:] + line.split()[:1])}"
+        for i, line in enumerate(lines)
+    ]
     path = tiny / "pairs.tsv"
     path.write_text("\n".join(rows) + "\n")
     return path
@@ -43,7 +46,9 @@ def test_ranks_are_those_of_the_cosines(tiny, pairs, tmp_path):  # noqa: F811
 
 
 def test_table(tiny, pairs):  # noqa: F811
-    text = run_ok("retrieve", tiny / "model", "--pairs", pairs, "--columns", "2,3", "--texts", "20", "--quiet")
+    text = run_ok(
+        "retrieve", tiny / "model", "--pairs", pairs, "--columns", "2,3", "--texts", "20", "--quiet"
+    )
     assert "among 20" in text and "accuracy" in text
 
 

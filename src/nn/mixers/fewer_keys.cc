@@ -43,9 +43,7 @@ class BudgetMixer : public Mixer {
 // The mask of some keys, int64 [P]; causality becomes part of it.
 std::optional<at::Tensor> mask_at(const AttentionMask& mask, const at::Tensor& positions,
                                   int64_t num_queries, int64_t num_keys) {
-  const auto at = [&](at::Tensor t) {
-    return t.size(-1) == 1 ? t : t.index_select(-1, positions);
-  };
+  const auto at = [&](at::Tensor t) { return t.size(-1) == 1 ? t : t.index_select(-1, positions); };
   const std::optional<at::Tensor> visible = mask.visible(num_queries, num_keys);
   if (!visible) return std::nullopt;
   if (!mask.attn_mask || mask.attn_mask->scalar_type() == at::kBool) return at(*visible);
@@ -88,9 +86,8 @@ class SelectedKeysMixer : public BudgetMixer {
   at::Tensor weights(const MixInput& in) override {
     const at::Tensor q = in.project.queries(), k = in.project.keys();
     const at::Tensor positions = positions_of(k.size(2));
-    const at::Tensor some =
-        ops::softmax_attention_weights(q, k.index_select(2, positions),
-                                       mask_at(in.mask, positions, q.size(2), k.size(2)));
+    const at::Tensor some = ops::softmax_attention_weights(
+        q, k.index_select(2, positions), mask_at(in.mask, positions, q.size(2), k.size(2)));
     return at::zeros({q.size(0), q.size(1), q.size(2), k.size(2)}, some.options())
         .index_copy(3, positions, some);
   }

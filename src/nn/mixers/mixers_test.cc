@@ -485,7 +485,7 @@ TEST(Registry, ListsWhatItKnows) {
     EXPECT_STREQ(
         e.what(),
         "mixer: unknown kind \"hedgehop\"; known: softmax, hedgehog, entmax, talking-heads, "
-               "partial, selected-keys, linformer, window");
+        "partial, selected-keys, linformer, window");
   }
 }
 

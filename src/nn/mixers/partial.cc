@@ -139,8 +139,9 @@ PartialMixer::PartialMixer(const HeadLayout& layout, const Options& options)
   };
   // Evenly spaced, and scores that are their mean, until start_from() or a checkpoint says more.
   const at::Tensor even = at::arange(count, at::kLong).mul(n).floor_divide(count);
-  const std::vector<int64_t> position_lead =
-      by_query_ ? lead : by_head_ ? std::vector<int64_t>{layout.heads} : std::vector<int64_t>{};
+  const std::vector<int64_t> position_lead = by_query_  ? lead
+                                             : by_head_ ? std::vector<int64_t>{layout.heads}
+                                                        : std::vector<int64_t>{};
   positions_ = register_buffer("positions", even.expand(sizes(position_lead, {count})).clone());
   reconstruction_ = own("reconstruction", at::zeros(sizes(lead, {n, count})));
   mean_ = own("mean", at::zeros(mean_by_query_ ? std::vector<int64_t>{layout.heads, n, n}
@@ -204,8 +205,8 @@ bool PartialMixer::is_exact(int64_t num_keys) const {
 // The mask of a sequence and of `padding` keys behind it that nobody sees.
 at::Tensor padded_mask(const AttentionMask& mask, int64_t num_queries, int64_t num_keys,
                        int64_t padding) {
-  at::Tensor visible = mask.visible(num_queries, num_keys)
-                           .value_or(at::ones({1, num_keys}, at::kBool));
+  at::Tensor visible =
+      mask.visible(num_queries, num_keys).value_or(at::ones({1, num_keys}, at::kBool));
   visible = at::constant_pad_nd(visible, {0, padding + num_keys - visible.size(-1)},
                                 /*value=*/0);
   if (!mask.attn_mask || mask.attn_mask->scalar_type() == at::kBool) return visible;
@@ -279,9 +280,9 @@ at::Tensor PartialMixer::weights(const MixInput& in) {
   const at::Tensor q = in.project.queries(), k = in.project.keys();
   const std::optional<at::Tensor> alpha = this->alpha(q);
   if (is_exact(k.size(2)))
-    return alpha ? ops::entmax_attention_weights(q, k, *alpha, in.mask.combined(),
-                                                 in.mask.is_causal)
-                 : ops::softmax_attention_weights(q, k, in.mask.combined(), in.mask.is_causal);
+    return alpha
+               ? ops::entmax_attention_weights(q, k, *alpha, in.mask.combined(), in.mask.is_causal)
+               : ops::softmax_attention_weights(q, k, in.mask.combined(), in.mask.is_causal);
   Call c = call(in, q.size(2), k.size(2));
   c.options.alpha = alpha;
   return ops::partial_attention_weights(q, padded(k, c.padding), c.positions, c.reconstruction,

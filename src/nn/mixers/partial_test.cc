@@ -58,7 +58,8 @@ const Given kByBoth = {{"sharing", std::string("head")}, {"positions", std::stri
 
 TEST(Partial, IsExactWhereFewScoresSayAll) {
   at::manual_seed(1);
-  for (const Given& options : {Given{}, kCommonMean, kByHead, kRByHead, kByQuery, kQueryBoth, kByBoth}) {
+  for (const Given& options :
+       {Given{}, kCommonMean, kByHead, kRByHead, kByQuery, kQueryBoth, kByBoth}) {
     const auto mixer = make("partial", options);
     const at::Tensor q = at::randn({80, kHeads, kLength, kWidth}, at::kDouble);
     const at::Tensor basis = at::randn({kLength, kWidth}, at::kDouble);  // of all keys
@@ -94,7 +95,8 @@ TEST(Partial, WeightedSelectionLooksWhereTheWeightIs) {
 // A shorter sequence is the first rows of the reconstruction, as masks at the end have it.
 TEST(Partial, ShortSequencesAreMaskedOnes) {
   at::manual_seed(2);
-  for (const Given& options : {Given{}, kCommonMean, kByHead, kRByHead, kByQuery, kQueryBoth, kByBoth}) {
+  for (const Given& options :
+       {Given{}, kCommonMean, kByHead, kRByHead, kByQuery, kQueryBoth, kByBoth}) {
     const auto mixer = make("partial", options);
     const at::NoGradGuard no_grad;
     for (at::Tensor& p : mixer->parameters()) p.copy_(at::randn_like(p));
@@ -224,8 +226,8 @@ TEST(Linformer, IsAttentionToProjectedRows) {
       mixer->mix(in), ops::softmax_attention(h.q, rows("key_proj", h.k), rows("value_proj", h.v)),
       1e-9, 1e-9));
   EXPECT_TRUE(at::allclose(mixer->weights(in).matmul(h.v), mixer->mix(in), 1e-9, 1e-9));
-  EXPECT_TRUE(at::equal(mixer->log_weights(in).isfinite(),
-                        mask.combined()->expand({2, kHeads, 7, 7})));
+  EXPECT_TRUE(
+      at::equal(mixer->log_weights(in).isfinite(), mask.combined()->expand({2, kHeads, 7, 7})));
   mask.is_causal = true;
   EXPECT_THROW(mixer->mix({{}, {}, project, mask}), Error);
 }

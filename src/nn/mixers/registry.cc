@@ -12,14 +12,9 @@ namespace hedgerow::nn {
 
 const std::vector<MixerType>& mixer_types() {
   static const std::vector<MixerType> types = {
-      softmax_mixer_type(),
-      hedgehog_mixer_type(),
-      entmax_mixer_type(),
-      talking_heads_mixer_type(),
-      partial_mixer_type(),
-      selected_keys_mixer_type(),
-      linformer_mixer_type(),
-      window_mixer_type(),
+      softmax_mixer_type(),       hedgehog_mixer_type(), entmax_mixer_type(),
+      talking_heads_mixer_type(), partial_mixer_type(),  selected_keys_mixer_type(),
+      linformer_mixer_type(),     window_mixer_type(),
   };
   return types;
 }

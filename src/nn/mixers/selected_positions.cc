@@ -45,10 +45,9 @@ at::Tensor chosen_positions(const Options& options, const std::vector<ScoreMomen
     const at::Tensor root = mean_weights.to(at::kDouble).sqrt();
     covariance = covariance * root.unsqueeze(-1) * root.unsqueeze(-2);
   }
-  const at::Tensor chosen =
-      select_positions(options.get_string("selection"), covariance,
-                       options.get_int("positions_per_query"), options.get_bool("first"),
-                       options.get_int("seed"));
+  const at::Tensor chosen = select_positions(options.get_string("selection"), covariance,
+                                             options.get_int("positions_per_query"),
+                                             options.get_bool("first"), options.get_int("seed"));
   return std::get<0>(chosen.sort(-1));
 }
 

@@ -16,9 +16,8 @@ import statistics
 import sys
 import time
 
-import torch
-
 import hedgerow
+import torch
 
 TERMS = ("x_logits", "m_logits", "x_weights", "m_weights")
 

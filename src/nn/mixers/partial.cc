@@ -205,19 +205,15 @@ bool PartialMixer::is_exact(int64_t num_keys) const {
 // The mask of a sequence and of `padding` keys behind it that nobody sees.
 at::Tensor padded_mask(const AttentionMask& mask, int64_t num_queries, int64_t num_keys,
                        int64_t padding) {
-  at::Tensor visible =
-      mask.visible(num_queries, num_keys).value_or(at::ones({1, num_keys}, at::kBool));
-  visible = at::constant_pad_nd(visible, {0, padding + num_keys - visible.size(-1)},
-                                /*value=*/0);
-  if (!mask.attn_mask || mask.attn_mask->scalar_type() == at::kBool) return visible;
-  at::Tensor bias = *mask.attn_mask;
-  if (bias.size(-1) == 1 && num_keys > 1) {
-    std::vector<int64_t> sizes = bias.sizes().vec();
+  const auto longer = [&](const at::Tensor& t) {  // [..,1 or S] -> [..,S + padding]
+    std::vector<int64_t> sizes = t.sizes().vec();
     sizes.back() = num_keys;
-    bias = bias.expand(sizes);
-  }
-  return at::where(visible, at::constant_pad_nd(bias, {0, padding}),
-                   -std::numeric_limits<double>::infinity());
+    return at::constant_pad_nd(t.expand(sizes), {0, padding}, /*value=*/0);
+  };
+  const at::Tensor visible =
+      longer(mask.visible(num_queries, num_keys).value_or(at::ones({1}, at::kBool)));
+  if (!mask.attn_mask || mask.attn_mask->scalar_type() == at::kBool) return visible;
+  return at::where(visible, longer(*mask.attn_mask), -std::numeric_limits<double>::infinity());
 }
 
 PartialMixer::Call PartialMixer::call(const MixInput& in, int64_t num_queries,

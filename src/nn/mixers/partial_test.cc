@@ -110,12 +110,17 @@ TEST(Partial, ShortSequencesAreMaskedOnes) {
       EXPECT_TRUE(at::allclose(mixer->mix({{}, {}, part, {}}),
                                cut(mixer->mix({{}, {}, whole, mask})), 1e-9, 1e-9))
           << length;
-      for (const bool floating : {false, true}) {
+      for (int which = 0; which < 4; ++which) {
         AttentionMask causal;
-        causal.is_causal = true;
-        if (floating) causal.attn_mask = at::randn({1, length}, at::kDouble);
+        causal.is_causal = which < 2;
+        if (which == 1) causal.attn_mask = at::randn({1, length}, at::kDouble);
+        if (which == 2) causal.attn_mask = at::arange(length).remainder(2).eq(0).unsqueeze(1);
+        if (which == 3) causal.attn_mask = at::randn({length, 1}, at::kDouble);
         const MixInput in{{}, {}, part, causal};
         EXPECT_TRUE(at::allclose(mixer->weights(in).matmul(cut(h.v)), mixer->mix(in), 1e-9, 1e-9));
+        if (which == 3) {  // adding one number to a row changes nothing
+          EXPECT_TRUE(at::allclose(mixer->mix(in), mixer->mix({{}, {}, part, {}}), 1e-9, 1e-9));
+        }
       }
     }
   }

@@ -126,11 +126,7 @@ std::vector<nn::ScoreMoments> ScoreCollector::parts(size_t i) const {
   return some;
 }
 
-nn::ScoreMoments ScoreCollector::scores(size_t i) const {
-  nn::ScoreMoments all = scores_.at(i).front();
-  for (size_t part = 1; part < scores_[i].size(); ++part) all.merge(scores_[i][part]);
-  return all;
-}
+nn::ScoreMoments ScoreCollector::scores(size_t i) const { return nn::merged(scores_.at(i)); }
 
 nn::ScoreMoments ScoreCollector::weights(size_t i) const { return weights_.at(i); }
 

@@ -17,11 +17,9 @@ using formats::Json;
 
 constexpr double kShares[] = {0.9, 0.95, 0.99};
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(); }
-
 Json numbers(const std::vector<double>& values) {
   Json list = Json::array();
-  for (const double value : values) list.push_back(number(value));
+  for (const double value : values) list.push_back(formats::finite_or_null(value));
   return list;
 }
 
@@ -51,12 +49,6 @@ struct LayerCovariances {
   at::Tensor shared;               // [n,n]
 };
 
-nn::ScoreMoments of_all_layers(const std::vector<nn::ScoreMoments>& layers) {
-  nn::ScoreMoments all = layers.front();
-  for (size_t i = 1; i < layers.size(); ++i) all.merge(layers[i]);
-  return all;
-}
-
 LayerCovariances covariances(const std::vector<nn::ScoreMoments>& moments, const Form& form) {
   LayerCovariances out;
   std::vector<nn::ScoreMoments> pooled;
@@ -65,18 +57,24 @@ LayerCovariances covariances(const std::vector<nn::ScoreMoments>& moments, const
     out.heads.push_back(form(layer));
     out.layers.push_back(form(pooled.back()));
   }
-  out.shared = form(of_all_layers(pooled));
+  out.shared = form(nn::merged(pooled));
   return out;
+}
+
+at::Tensor as_is(const nn::ScoreMoments& m) { return m.covariance(); }
+
+std::vector<nn::ScoreMoments> scores_of_layers(const ScoreCollector& scores) {
+  std::vector<nn::ScoreMoments> layers;
+  for (size_t i = 0; i < scores.num_layers(); ++i) layers.push_back(scores.scores(i));
+  return layers;
 }
 
 // By name: the forms in which scores are looked at.
 std::map<std::string, LayerCovariances> all_forms(const ScoreCollector& scores) {
-  std::vector<nn::ScoreMoments> raw, weights;
-  for (size_t i = 0; i < scores.num_layers(); ++i) {
-    raw.push_back(scores.scores(i));
-    if (scores.has_weights()) weights.push_back(scores.weights(i));
-  }
-  const Form as_is = [](const nn::ScoreMoments& m) { return m.covariance(); };
+  const std::vector<nn::ScoreMoments> raw = scores_of_layers(scores);
+  std::vector<nn::ScoreMoments> weights;
+  for (size_t i = 0; i < scores.num_layers() && scores.has_weights(); ++i)
+    weights.push_back(scores.weights(i));
   std::map<std::string, LayerCovariances> forms;
   forms["scores"] = covariances(raw, as_is);
   forms["centred"] =
@@ -168,18 +166,9 @@ std::vector<std::vector<nn::ScoreMoments>> pooled_parts(const ScoreCollector& sc
   return layers;
 }
 
-std::vector<nn::ScoreMoments> over_layers(
-    const std::vector<std::vector<nn::ScoreMoments>>& layers) {
-  std::vector<nn::ScoreMoments> all = layers.front();
-  for (size_t i = 1; i < layers.size(); ++i)
-    for (size_t part = 0; part < all.size(); ++part) all[part].merge(layers[i][part]);
-  return all;
-}
-
 // Positions as a conversion chooses them: greedily, position 0 among them.
 at::Tensor fitted_positions(const std::vector<nn::ScoreMoments>& parts, int64_t count) {
-  return nn::select_positions("greedy", of_all_layers(parts).covariance(), count, /*first=*/true,
-                              0);
+  return nn::select_positions("greedy", nn::merged(parts).covariance(), count, /*first=*/true, 0);
 }
 
 Json fitted(const std::vector<std::vector<nn::ScoreMoments>>& fits,
@@ -215,7 +204,7 @@ Json describe_against(const ScoreCollector& scores, const ScoreCollector& others
 }
 
 Json describe_selection(const ScoreCollector& scores, const ScoreReportOptions& options) {
-  const LayerCovariances c = all_forms(scores).at("scores");
+  const LayerCovariances c = covariances(scores_of_layers(scores), as_is);
   const int64_t count = *std::max_element(options.positions.begin(), options.positions.end());
   Json layers = Json::array();
   for (const at::Tensor& layer : c.layers)
@@ -227,7 +216,7 @@ Json describe_reconstruction(const ScoreCollector& scores, const ScoreReportOpti
   const auto layers = pooled_parts(scores);
   std::vector<std::vector<nn::ScoreMoments>> heads;
   for (size_t i = 0; i < scores.num_layers(); ++i) heads.push_back(scores.parts(i));
-  const std::vector<std::vector<nn::ScoreMoments>> shared = {over_layers(layers)};
+  const std::vector<std::vector<nn::ScoreMoments>> shared = {nn::merged_by_part(layers)};
   Json out = Json::array();
   for (const int64_t count : options.positions) {
     std::vector<at::Tensor> positions;
@@ -255,7 +244,7 @@ Json describe_queries(const ScoreCollector& scores, const ScoreCollector& own, i
     const std::vector<nn::ScoreMoments> parts = own.parts(i);
     const nn::ScoreReconstruction fit =
         nn::fit_reconstruction(parts, fitted_positions(parts, positions));
-    const nn::ScoreMoments all = of_all_layers(parts);
+    const nn::ScoreMoments all = nn::merged(parts);
     const at::Tensor variance = all.covariance().diagonal(0, -2, -1).sum(-1);  // [n]
     by_query.push_back(
         ((fit.left * variance).mean() / all.pooled().covariance().diagonal().sum()).item<double>());
@@ -278,7 +267,7 @@ Json describe_matrices(const ScoreCollector& scores, int64_t num_pairs) {
     out["samples"] = sketch.count;
     out["rank"] = components.eigenvalues.size(0);
     out["eigenvalues"].push_back(numbers(components.eigenvalues));
-    out["total"].push_back(number(components.total));
+    out["total"].push_back(formats::finite_or_null(components.total));
     out["pairs"].push_back(pairs);
     out["residual"].push_back(numbers(selection.left));
   }

@@ -61,7 +61,7 @@ int64_t length_limit(const AnalyzeOptions& options, const models::LoadedModel& m
   HEDGEROW_CHECK(options.length <= positions, "--length: must be at most the model's ", positions,
                  " positions; got ", options.length);
   if (options.length > 0) return options.length;
-  return model.pooling.max_length > 0 ? std::min(model.pooling.max_length, positions) : positions;
+  return model.max_tokens();
 }
 
 Texts read_data(const AnalyzeOptions& options, const convert::TextEncoder& encoder,
@@ -105,16 +105,12 @@ analysis::HeadStatistics measure(models::LoadedModel& model, const Texts& texts,
                                    [&](int64_t i) { progress.update(done[i]); });
 }
 
-formats::Json finite_or_null(double value) {
-  return std::isfinite(value) ? formats::Json(value) : formats::Json();
-}
-
 formats::Json as_json(const std::vector<analysis::NamedHead>& heads, bool with_offset) {
   formats::Json list = formats::Json::array();
   for (const analysis::NamedHead& head : heads) {
     formats::Json item = {{"layer", head.layer}, {"head", head.head}};
     if (with_offset) item["offset"] = head.offset;
-    item["weight"] = finite_or_null(head.weight);
+    item["weight"] = formats::finite_or_null(head.weight);
     list.push_back(item);
   }
   return list;
@@ -130,8 +126,8 @@ formats::Json describe_statistics(const analysis::HeadStatistics& s) {
   out["density_histogram"] = {{"edges", edges}, {"counts", s.density_counts}};
   out["entropy"] = convert::as_json(s.entropy);
   out["diversity"] = formats::Json::array();
-  for (const double value : s.diversity) out["diversity"].push_back(finite_or_null(value));
-  out["uniform_weight"] = finite_or_null(s.uniform_weight);
+  for (const double value : s.diversity) out["diversity"].push_back(formats::finite_or_null(value));
+  out["uniform_weight"] = formats::finite_or_null(s.uniform_weight);
   out["offsets"] = s.offsets;
   out["at_offset"] = formats::Json::array();
   for (const analysis::HeadTable& table : s.at_offset)

@@ -35,8 +35,7 @@ convert::Verifier::Data read_data(const CompareOptions& options,
                    special, " special tokens and at most ", positions,
                    ", the model's positions; got ", length);
   }
-  const int64_t longest =
-      teacher.pooling.max_length > 0 ? std::min(teacher.pooling.max_length, positions) : positions;
+  const int64_t longest = teacher.max_tokens();
   convert::Verifier::Data out;
   for (const std::string& text : texts) {
     out.bodies.push_back(encoder.body(text));

@@ -39,7 +39,7 @@ int64_t length_limit(const EmbedOptions& options, const models::LoadedModel& mod
   HEDGEROW_CHECK(options.max_length <= positions, "--max-length: must be at most the model's ",
                  positions, " positions; got ", options.max_length);
   if (options.max_length > 0) return options.max_length;
-  return model.pooling.max_length > 0 ? std::min(model.pooling.max_length, positions) : positions;
+  return model.max_tokens();
 }
 
 struct Tokens {

@@ -40,11 +40,9 @@ std::vector<std::string> read_column(const RetrieveOptions& options, int64_t col
 std::vector<data::Sequence> encode(const models::LoadedModel& model,
                                    const std::vector<std::string>& texts) {
   const convert::TextEncoder encoder(model.folder);
-  const int64_t positions = model.encoder->max_tokens();
-  const int64_t longest =
-      model.pooling.max_length > 0 ? std::min(model.pooling.max_length, positions) : positions;
   std::vector<data::Sequence> out;
-  for (const std::string& text : texts) out.push_back(encoder.wrap(encoder.body(text), longest));
+  for (const std::string& text : texts)
+    out.push_back(encoder.wrap(encoder.body(text), model.max_tokens()));
   return out;
 }
 

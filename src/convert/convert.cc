@@ -122,10 +122,7 @@ Conversion::Conversion(const ConvertConfig& config, OutFolder& out) : config_(co
   layers_ = chosen_layers(config, model_.encoder->num_layers());
   swap_mixers();
   fit_lengths();
-  const int64_t most = model_.encoder->max_tokens();
-  const int64_t longest =
-      teacher_.pooling.max_length > 0 ? std::min(teacher_.pooling.max_length, most) : most;
-  corpus_ = load_corpus(config_, longest);
+  corpus_ = load_corpus(config_, std::min(teacher_.max_tokens(), model_.max_tokens()));
   verifier_ = std::make_unique<Verifier>(
       teacher_,
       Verifier::Data{corpus_.heldout, corpus_.heldout_bodies, corpus_.prefix, corpus_.suffix,

@@ -56,9 +56,7 @@ formats::Json fit_to_scores(models::Encoder& teacher, models::Encoder& model,
       for (auto& layer : parts) layer[part].scatter = mean;
     }
   } else if (request->over_layers) {
-    for (size_t i = 1; i < parts.size(); ++i)
-      for (size_t part = 0; part < parts[i].size(); ++part) parts[0][part].merge(parts[i][part]);
-    parts.resize(1);
+    parts = {nn::merged_by_part(parts)};
   }
   formats::Json fit = {{"windows", scores.num_windows()},
                        {"ridge", formats::Json::array()},

@@ -101,27 +101,22 @@ Measures Verifier::measure(models::LoadedModel& model, const std::string& label)
   return out;
 }
 
-namespace {
-formats::Json finite_or_null(double value) {
-  return std::isfinite(value) ? formats::Json(value) : formats::Json();
-}
-}  // namespace
-
 formats::Json as_json(const Measures& m) {
   formats::Json kl = formats::Json::object();
-  for (const auto& [length, value] : m.kl) kl[std::to_string(length)] = finite_or_null(value);
-  return {{"embedding_cosine", finite_or_null(m.embedding.embedding_cosine)},
-          {"nn_agreement", finite_or_null(m.embedding.nn_agreement)},
-          {"top10_overlap", finite_or_null(m.embedding.top10_overlap)},
+  for (const auto& [length, value] : m.kl)
+    kl[std::to_string(length)] = formats::finite_or_null(value);
+  return {{"embedding_cosine", formats::finite_or_null(m.embedding.embedding_cosine)},
+          {"nn_agreement", formats::finite_or_null(m.embedding.nn_agreement)},
+          {"top10_overlap", formats::finite_or_null(m.embedding.top10_overlap)},
           {"kl", kl},
-          {"kl_own_heads", finite_or_null(m.own_kl)}};
+          {"kl_own_heads", formats::finite_or_null(m.own_kl)}};
 }
 
 formats::Json as_json(const analysis::HeadTable& table) {
   formats::Json rows = formats::Json::array();
   for (const auto& heads : table) {
     formats::Json row = formats::Json::array();
-    for (double value : heads) row.push_back(finite_or_null(value));
+    for (double value : heads) row.push_back(formats::finite_or_null(value));
     rows.push_back(row);
   }
   return rows;

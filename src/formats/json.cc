@@ -1,5 +1,6 @@
 #include "formats/json.h"
 
+#include <cmath>
 #include <unordered_set>
 #include <vector>
 
@@ -124,6 +125,8 @@ std::string dump_json(const Json& value, int indent) {
     throw Error("write JSON: strings must be UTF-8; got other bytes");
   }
 }
+
+Json finite_or_null(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
 const char* kind_name(const Json& value) { return value.is_null() ? "null" : value.type_name(); }
 

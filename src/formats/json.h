@@ -26,6 +26,9 @@ Json read_json_file(const std::string& path, const JsonLimits& limits = {});
 // Compact text; every string must be UTF-8 (Error otherwise). indent < 0: one line.
 std::string dump_json(const Json& value, int indent = -1);
 
+// JSON has no NaN or infinity: they become null.
+Json finite_or_null(double value);
+
 // "string", "number", "object", ...: how errors call a value's kind.
 const char* kind_name(const Json& value);
 

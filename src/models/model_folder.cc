@@ -127,6 +127,11 @@ void copy_companions(const fs::path& source, const fs::path& folder) {
 
 }  // namespace
 
+int64_t LoadedModel::max_tokens() const {
+  const int64_t most = encoder->max_tokens();
+  return pooling.max_length > 0 ? std::min(pooling.max_length, most) : most;
+}
+
 LoadedModel load_model(const std::string& folder, const LoadOptions& options) {
   check_folder(folder);
   HEDGEROW_CHECK(options.dtype == at::kFloat || options.dtype == at::kDouble,
@@ -149,9 +154,6 @@ LoadedModel load_model(const std::string& folder, const LoadOptions& options) {
   io::load_tensors(weights, concat("model: ", folder), all_tensors(encoder), rules);
   share_parameters(encoder);
   encoder.eval();
-  int64_t& longest = model.pooling.max_length;
-  const int64_t most = encoder.max_tokens();
-  if (most < encoder.config().max_positions) longest = longest > 0 ? std::min(longest, most) : most;
   return model;
 }
 

@@ -30,6 +30,9 @@ struct LoadedModel {
   std::shared_ptr<Encoder> encoder;
   Pooling pooling;
   std::string folder;
+
+  // The longest text that is embedded whole: what the folder says, what the model takes.
+  int64_t max_tokens() const;
 };
 
 // Loads config.json, weights (single file or shards) and the "hedgerow" key of a converted folder.

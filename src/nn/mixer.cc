@@ -37,6 +37,14 @@ void Mixer::share_parameters(Mixer&) {
   throw Error(concat("mixer: ", kind(), " has no parameters common to layers"));
 }
 
+void Mixer::to(torch::Dtype dtype, bool non_blocking) {
+  std::vector<std::pair<at::Tensor, at::Tensor>> integers;  // and what they hold
+  for (const at::Tensor& buffer : buffers(/*recurse=*/false))
+    if (!buffer.is_floating_point()) integers.emplace_back(buffer, buffer.clone());
+  Module::to(dtype, non_blocking);
+  for (auto& [buffer, kept] : integers) buffer.set_data(kept);
+}
+
 at::Tensor FixedProjector::keys(const std::optional<at::Tensor>& positions) const {
   return positions ? k_.index_select(2, *positions) : k_;
 }

@@ -157,6 +157,10 @@ class Mixer : public torch::nn::Module {
   virtual bool shares_parameters() const { return false; }
   virtual void share_parameters(Mixer& first);
 
+  // Buffers of integers, such as positions, stay what they are.
+  using torch::nn::Module::to;
+  void to(torch::Dtype dtype, bool non_blocking = false) override;
+
   // How the mechanism mixes heads, by name ("logits_proj" -> [Hk,H]): reports draw them.
   virtual std::vector<std::pair<std::string, at::Tensor>> head_matrices() const { return {}; }
 

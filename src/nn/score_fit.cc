@@ -186,8 +186,13 @@ std::vector<double> residual_floor(const at::Tensor& eigenvalues) {
 ScoreReconstruction fit_reconstruction(const std::vector<ScoreMoments>& parts,
                                        const at::Tensor& positions) {
   HEDGEROW_CHECK(!parts.empty(), "reconstruction: needs moments of scores; got none");
-  ScoreMoments all = parts.front();
-  for (size_t i = 1; i < parts.size(); ++i) all.merge(parts[i]);
+  const ScoreMoments all = merged(parts);
+  std::vector<ScoreMoments> others;  // of each part: what it is predicted from
+  for (size_t held = 0; held < parts.size(); ++held) {
+    std::vector<ScoreMoments> rest = parts;
+    if (parts.size() > 1) rest.erase(rest.begin() + static_cast<int64_t>(held));
+    others.push_back(merged(rest));
+  }
   const int64_t rows = all.rows();
   HEDGEROW_CHECK(rows > positions.size(-1), "reconstruction: needs more rows of scores than ",
                  positions.size(-1), " positions; got ", rows);
@@ -196,14 +201,7 @@ ScoreReconstruction fit_reconstruction(const std::vector<ScoreMoments>& parts,
   for (const double ridge : kRidges) {
     at::Tensor errors, totals;
     for (size_t held = 0; held < parts.size(); ++held) {
-      ScoreMoments rest = parts.size() == 1 ? all : ScoreMoments{};
-      for (size_t i = 0; i < parts.size() && parts.size() > 1; ++i) {
-        if (i == held) continue;
-        if (rest.count == 0)
-          rest = parts[i];
-        else
-          rest.merge(parts[i]);
-      }
+      const ScoreMoments& rest = others[held];
       const auto [error, total] = squared_errors(
           parts[held], rest.mean, least_squares(rest.covariance(), positions, ridge), positions);
       errors = errors.defined() ? errors + error : error;

@@ -95,6 +95,19 @@ at::Tensor ScoreMoments::scatter_about(const at::Tensor& other) const {
   return scatter + outer_sums(mean - other, within) * static_cast<double>(count);
 }
 
+ScoreMoments merged(const std::vector<ScoreMoments>& moments) {
+  ScoreMoments all = moments.front();
+  for (size_t i = 1; i < moments.size(); ++i) all.merge(moments[i]);
+  return all;
+}
+
+std::vector<ScoreMoments> merged_by_part(const std::vector<std::vector<ScoreMoments>>& moments) {
+  std::vector<ScoreMoments> all = moments.front();
+  for (size_t i = 1; i < moments.size(); ++i)
+    for (size_t part = 0; part < all.size(); ++part) all[part].merge(moments[i][part]);
+  return all;
+}
+
 at::Tensor row_centred(const at::Tensor& covariance) {
   const at::Tensor rows = covariance - covariance.mean(-1, /*keepdim=*/true);
   return rows - rows.mean(-2, /*keepdim=*/true);

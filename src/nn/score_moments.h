@@ -39,6 +39,10 @@ struct ScoreMoments {
   int64_t length() const { return mean.size(-1); }
 };
 
+// All of them as one, which must be at least one; and [i][part] over i, part by part.
+ScoreMoments merged(const std::vector<ScoreMoments>& moments);
+std::vector<ScoreMoments> merged_by_part(const std::vector<std::vector<ScoreMoments>>& moments);
+
 // What the covariance [..,n,n] becomes when each row's mean is taken away, which softmax does not
 // see.
 at::Tensor row_centred(const at::Tensor& covariance);

@@ -3,10 +3,11 @@
 import json
 
 import pytest
+import safetensors.torch
 import torch
 from program import forward, refused, run_ok
 from test_convert import arguments as hedgehog_arguments
-from test_convert import summary, tiny, weights  # noqa: F401  (tiny is a fixture)
+from test_convert import interrupt_after, summary, tiny, weights  # noqa: F401  (tiny is a fixture)
 
 HEADS, LENGTH = 4, 24
 
@@ -95,8 +96,6 @@ def test_shared_reconstruction_is_one(tiny, mean):  # noqa: F811
     for name in ("positions", "reconstruction") + (("mean",) if mean == "common" else ()):
         assert torch.equal(tensor(ours, 0, name), tensor(ours, 1, name))
     # a folder whose layers disagree is refused
-    import safetensors.torch
-
     tensor(ours, 1, "reconstruction").add_(1)
     safetensors.torch.save_file(ours, out / "model.safetensors", metadata={"format": "pt"})
     line = refused("info", out)
@@ -177,23 +176,11 @@ def test_bad_options(tiny, more, words):  # noqa: F811
 
 
 def test_resumes_to_the_same_result(tiny):  # noqa: F811
-    import signal
-    import subprocess
-    import time
-
-    from program import program_path
-
     whole, cut = tiny / "partial_whole", tiny / "partial_cut"
     steps = ["--distil-steps", "30", "--recover-steps", "30"]
     run_ok(*arguments(tiny, whole, *steps))
-    command = [program_path(), *map(str, arguments(tiny, cut, *steps))]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE)
-    log = tiny / "partial_cut.partial" / "metrics.jsonl"
-    while process.poll() is None and not (log.exists() and log.read_text().count("\n") > 5):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    process.wait()
-    if not cut.exists():
-        run_ok(*arguments(tiny, cut, *steps, "--resume"))
+    status, stderr = interrupt_after(arguments(tiny, cut, *steps), cut, 6)
+    assert status == 130, stderr
+    run_ok(*arguments(tiny, cut, *steps, "--resume"))
     a, b = weights(whole), weights(cut)
     assert all(torch.equal(a[name], b[name]) for name in a)

@@ -69,12 +69,6 @@ class SelectedKeysMixer : public BudgetMixer {
     return std::nullopt;
   }
   std::optional<int64_t> max_keys() const override { return budget_.length; }
-  using Mixer::to;
-  void to(at::ScalarType dtype, bool non_blocking = false) override {
-    const at::Tensor positions = positions_.clone();  // are no numbers of that kind
-    Mixer::to(dtype, non_blocking);
-    positions_.set_data(positions);
-  }
 
   at::Tensor mix(const MixInput& in) override {
     const at::Tensor q = in.project.queries();

@@ -80,12 +80,6 @@ class PartialMixer : public Mixer {
     if (options_.get_string("longer") == "exact") return std::nullopt;
     return std::max(budget_.length, options_.get_int("exact_up_to"));
   }
-  using Mixer::to;
-  void to(at::ScalarType dtype, bool non_blocking = false) override {
-    const at::Tensor positions = positions_.clone();  // are no numbers of that kind
-    Mixer::to(dtype, non_blocking);
-    positions_.set_data(positions);
-  }
   bool shares_parameters() const override { return options_.get_string("sharing") == "shared"; }
   void share_parameters(Mixer& first) override;
 

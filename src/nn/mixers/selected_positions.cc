@@ -37,9 +37,7 @@ KeyBudget key_budget(const std::string& kind, const Options& options) {
 
 at::Tensor chosen_positions(const Options& options, const std::vector<ScoreMoments>& parts,
                             const at::Tensor& mean_weights) {
-  ScoreMoments all = parts.front();
-  for (size_t i = 1; i < parts.size(); ++i) all.merge(parts[i]);
-  at::Tensor covariance = all.covariance();
+  at::Tensor covariance = merged(parts).covariance();
   if (options.get_bool("weighted")) {
     // Greedy on this is greedy on the weighted sum of residuals.
     const at::Tensor root = mean_weights.to(at::kDouble).sqrt();

@@ -151,6 +151,21 @@ inline at::Tensor covariance_of(const Sizes& n, at::ScalarType dtype, bool by_he
   return (at::matmul(x, x.transpose(-1, -2)) / (n.S + 1) + at::eye(n.S, at::kDouble)).to(dtype);
 }
 
+inline std::vector<Sample> selected_samples(bool backward) {
+  std::vector<Sample> out;
+  for (const bool by_head : {false, true})
+    out.push_back({by_head ? "by head" : "common", [=](const Sizes& n, at::ScalarType d) {
+                     const Qkv x = qkv(n, d);
+                     const at::Tensor positions = positions_of(n, {by_head ? n.H : 1, n.T});
+                     Stack stack{x.q, x.k, positions};
+                     if (backward)
+                       stack.insert(stack.begin(), random({n.B, n.H, n.T, num_positions(n)},
+                                                          state_dtype(d), 84));
+                     return stack;
+                   }});
+  return out;
+}
+
 inline std::vector<Sample> greedy() {
   std::vector<Sample> out;
   for (const bool by_head : {false, true})
@@ -175,6 +190,8 @@ inline std::vector<OperatorSamples> partial_rows() {
   std::vector<OperatorSamples> t;
   t.push_back({"partial_attention", partial_public(false)});
   t.push_back({"partial_attention_selected", partial_public(true)});
+  t.push_back({"selected_scores", selected_samples(false)});
+  t.push_back({"selected_scores_backward", selected_samples(true)});
   t.push_back({.op = "greedy_positions", .samples = greedy(), .has_gradient = false});
   t.push_back({"lmmse_reconstruction", lmmse()});
   return t;

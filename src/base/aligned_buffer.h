@@ -51,4 +51,11 @@ class AlignedBuffer {
   int64_t size_ = 0;
 };
 
+// Scratch that only grows, so that a worker keeps it from task to task.
+template <typename T>
+T* reserve(AlignedBuffer<T>& buffer, int64_t size) {
+  if (buffer.size() < size) buffer.resize(size);
+  return buffer.data();
+}
+
 }  // namespace hedgerow

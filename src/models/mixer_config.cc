@@ -71,6 +71,23 @@ formats::Json describe_mixers(Encoder& encoder) {
   return {{"format", kHedgerowFormat}, {"layers", layers}};
 }
 
+std::string mixer_difference(Encoder& encoder,
+                             const std::vector<std::shared_ptr<nn::Mixer>>& others) {
+  for (int64_t i = 0; i < encoder.num_layers(); ++i) {
+    const nn::Mixer &ours = encoder.attention(i).mixer(), &other = *others[i];
+    if (ours.kind() != other.kind())
+      return concat("layer ", i, " is ", ours.kind(), ", not ", other.kind());
+    for (const auto& [name, value] : ours.options().values()) {
+      const nn::OptionValue& wanted = other.options().values().at(name);
+      if (value != wanted) {
+        return concat("layer ", i, " has ", name, " ", nn::to_string(value), ", not ",
+                      nn::to_string(wanted));
+      }
+    }
+  }
+  return "";
+}
+
 void share_parameters(Encoder& encoder) {
   nn::Mixer* first = nullptr;
   for (int64_t i = 0; i < encoder.num_layers(); ++i) {

@@ -24,6 +24,10 @@ std::vector<std::shared_ptr<nn::Mixer>> read_mixers(const formats::Config& hedge
 // The key's value for a model.
 formats::Json describe_mixers(Encoder& encoder);
 
+// The first way in which the model's mixers differ from others, one for each layer; "" for none.
+std::string mixer_difference(Encoder& encoder,
+                             const std::vector<std::shared_ptr<nn::Mixer>>& others);
+
 // Gives layers whose mechanism has parameters in common those of the lowest one. Throws Error where
 // they hold other values.
 void share_parameters(Encoder& encoder);

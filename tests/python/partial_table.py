@@ -68,6 +68,13 @@ def samples(name, q, k, v, key_mask, bias) -> list[tuple[tuple, dict]]:
             keys = _random((k.shape[0], key_heads, 2, k.shape[3]), dtype, 82, 1)
             found.append(((q, keys, v), rest))
         return found
+    if name.startswith("selected_scores"):
+        T, found = q.shape[2], []
+        for rows in ((1, T), (heads, T)):
+            scores = torch.float64 if dtype == torch.float64 else torch.float32
+            grad = (_random((q.shape[0], heads, T, 2), scores, 84, 1),) if name.endswith("_backward") else ()
+            found.append(((*grad, q, k, _positions(rows, S)), {}))
+        return found
     if name == "greedy_positions":
         return [((_covariance((), S, dtype), 3), {}), ((_covariance((2,), S, dtype), 2), {})]
     if name == "lmmse_reconstruction":

@@ -206,3 +206,44 @@ def test_contradictions_are_refused(tmp_path, change, word):
     source.write_text('{"input_ids": [[1, 2, 3]]}')
     message = refused("forward", folder, "--input", source, "--output", tmp_path / "out")
     assert word in message
+
+
+def write_metadata(folder, text):
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"hedgerow": text})
+
+
+def made_with(**changes):
+    layer = {"mixer": "hedgehog", "map": "exp", "bias": False} | changes
+    return json.dumps({"format": 1, "layers": [layer] * LAYERS})
+
+
+@pytest.mark.parametrize(
+    "text,words",
+    [
+        (made_with(map="softmax"), ["config.json", "layer 0 has map exp, not softmax"]),
+        (made_with(bias=True), ["layer 0 has bias false, not true"]),
+        (json.dumps({"format": 1, "layers": [{"mixer": "entmax"}] * LAYERS}), ["not entmax"]),
+        (json.dumps({"format": 1, "layers": []}), ["model.safetensors", "got 0"]),
+        ("{", ["model.safetensors", "hedgerow"]),
+    ],
+)
+def test_mixers_are_those_that_the_weights_were_made_with(tmp_path, text, words):
+    folder = tmp_path / "model"
+    tiny_folder(folder)
+    convert_by_hand(folder, "exp", False)
+    write_metadata(folder, text)
+    source = tmp_path / "ids.json"
+    source.write_text('{"input_ids": [[1, 2, 3]]}')
+    message = refused("forward", folder, "--input", source, "--output", tmp_path / "out")
+    assert all(word in message for word in words) and len(message) < 600
+
+
+def test_what_weights_leave_out_has_its_default(tmp_path):
+    """As a folder from before an option existed has it."""
+    folder = tmp_path / "model"
+    tiny_folder(folder)
+    convert_by_hand(folder, "softmax", False)
+    write_metadata(folder, json.dumps({"format": 1, "layers": [{"mixer": "hedgehog"}] * LAYERS}))
+    found = forward(folder, tmp_path, {"input_ids": [[1, 2, 3]]})
+    assert found["last_hidden_state"].isfinite().all()

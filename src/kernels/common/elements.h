@@ -31,6 +31,13 @@ int64_t row_index(const Tensor& t, int64_t b, int64_t h, int64_t r) {
   return b * t.batch_stride + h * t.head_stride + r * t.row_stride;
 }
 
+inline const void* row_pointer(DType dtype, const ConstTensor& x, int64_t b, int64_t h, int64_t r) {
+  return static_cast<const char*>(x.data) + row_index(x, b, h, r) * element_bytes(dtype);
+}
+inline void* row_pointer(DType dtype, const MutTensor& x, int64_t b, int64_t h, int64_t r) {
+  return static_cast<char*>(x.data) + row_index(x, b, h, r) * element_bytes(dtype);
+}
+
 // [rows][width] of one head; rows that are not kept stay 0 and are not read.
 inline std::vector<double> load_rows(DType dtype, const ConstTensor& x, int64_t b, int64_t h,
                                      int64_t rows, int64_t width,

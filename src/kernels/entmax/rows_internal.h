@@ -42,13 +42,6 @@ class RowOffsets {
   std::vector<Dim> dims_;  // at least one; the first one's size is not used
 };
 
-// Scratch that only grows, so that a worker keeps it from row to row.
-template <typename T>
-T* reserve(AlignedBuffer<T>& buffer, int64_t size) {
-  if (buffer.size() < size) buffer.resize(size);
-  return buffer.data();
-}
-
 // What one worker keeps between rows.
 struct RowScratch {
   AlignedBuffer<float> in, in2, out;  // rows of a block that do not lie as the kernels want them

@@ -58,7 +58,7 @@ void entmax_loss(const EntmaxRows& rows, const ConstRows& x, const RowMask& mask
     writer.begin(block, scratch.out, dx);
     for (int64_t j = 0; j < block.count; j++) {
       const int64_t r = block.first + j, y = out.target[r];
-      float* p = dx[j] ? dx[j] : entmax::reserve(scratch.out, n);
+      float* p = dx[j] ? dx[j] : reserve(scratch.out, n);
       out.loss[r] = 0;
       if (out.dalpha) out.dalpha[r] = 0;
       if (y == out.ignore_index) {

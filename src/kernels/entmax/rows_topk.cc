@@ -14,7 +14,6 @@ namespace {
 
 using entmax::Block;
 using entmax::kBlock;
-using entmax::reserve;
 using entmax::RowOffsets;
 using entmax::RowReader;
 using entmax::RowScratch;

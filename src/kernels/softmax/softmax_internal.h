@@ -41,12 +41,6 @@ inline int64_t group_size(const SoftmaxParams& p) {
 
 inline int64_t divide_up(int64_t n, int64_t d) { return (n + d - 1) / d; }
 
-// Scratch that only grows, so that a worker keeps it from task to task.
-inline float* reserve(AlignedBuffer<float>& buffer, int64_t size) {
-  if (buffer.size() < size) buffer.resize(size);
-  return buffer.data();
-}
-
 // What one worker keeps between forward tasks. Keys and values of (b, g) are packed once.
 struct ForwardScratch {
   AlignedBuffer<float> keys;    // K^T panels [panel][D][panel width]

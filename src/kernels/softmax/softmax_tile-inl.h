@@ -23,14 +23,6 @@ namespace HWY_NAMESPACE {
 inline constexpr float kLog2e = 1.44269504f;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-HWY_INLINE const void* row_pointer(DType dtype, const ConstTensor& x, int64_t b, int64_t h,
-                                   int64_t r) {
-  return static_cast<const char*>(x.data) + row_index(x, b, h, r) * element_bytes(dtype);
-}
-HWY_INLINE void* row_pointer(DType dtype, const MutTensor& x, int64_t b, int64_t h, int64_t r) {
-  return static_cast<char*>(x.data) + row_index(x, b, h, r) * element_bytes(dtype);
-}
-
 // Rows [begin, end) of head (b, h), begin a multiple of the panel width, into transposed panels
 // [panel][width][panel width]; columns from `end` to the panel's end are 0. staging holds one
 // panel of rows.

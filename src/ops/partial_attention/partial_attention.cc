@@ -105,7 +105,7 @@ at::Tensor attention_of_all(const PartialInputs& in) {
 
 at::Tensor attention_of_projected(const PartialInputs& in) {
   check_partial_attention_selected("partial_attention_selected", in);
-  return attention_of_selected(in, in.k.unsqueeze(2));
+  return attention_of_selected(in, in.k);
 }
 
 using PartialOperator = StructOperator<at::Tensor(const PartialInputs&)>;

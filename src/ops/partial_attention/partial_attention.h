@@ -47,7 +47,8 @@ void check_partial_attention_selected(const char* op, const PartialInputs& in);
 // [S,P], .. -> [1 or H,1 or T,S,P].
 at::Tensor with_heads_and_queries(const at::Tensor& t, int64_t own_dims);
 
-// The selected ones of keys [B,Hkv,S,D]: [B,Hkv or H,1 or T,P,D].
+// The selected ones of keys [B,Hkv,S,D]: [B,Hkv or H,P,D]; all of them for positions by query,
+// whose keys are read where they lie.
 at::Tensor selected_keys(const at::Tensor& k, const at::Tensor& positions,
                          const c10::SymInt& heads);
 

@@ -7,6 +7,7 @@
 #include "ops/common/masks.h"
 #include "ops/entmax_attention/entmax_attention.h"
 #include "ops/partial_attention/partial_attention.h"
+#include "ops/selected_scores/selected_scores.h"
 #include "ops/softmax_attention/softmax_attention.h"
 
 namespace hedgerow::ops {
@@ -61,53 +62,80 @@ at::Tensor with_heads_and_queries(const at::Tensor& t, int64_t own_dims) {
 
 at::Tensor selected_keys(const at::Tensor& k, const at::Tensor& positions,
                          const c10::SymInt& heads) {
-  const at::Tensor all = with_heads_and_queries(positions, 1);
+  if (positions.dim() == 3) return k;
   const c10::SymInt batch = k.sym_size(0), kv_heads = k.sym_size(1), width = k.sym_size(3),
-                    queries = all.sym_size(1), count = all.sym_size(2);
-  const bool by_head = positions.dim() > 1 && all.sym_size(0) == heads;
+                    count = positions.sym_size(-1);
+  const bool by_head = positions.dim() == 2;
   // the positions of the heads that share a key head stand in one row
   const c10::SymInt groups = by_head && kv_heads != 0 ? heads / kv_heads : c10::SymInt(1);
-  const c10::SymInt rows = groups * queries * count;
-  const at::Tensor index = all.reshape_symint({1, by_head ? kv_heads : c10::SymInt(1), rows, 1})
-                               .expand_symint({batch, kv_heads, rows, width});
-  return at::gather(k, 2, index)
-      .reshape_symint({batch, by_head ? heads : kv_heads, queries, count, width});
+  const c10::SymInt rows = groups * count;
+  const at::Tensor index =
+      positions.reshape_symint({1, by_head ? kv_heads : c10::SymInt(1), rows, 1})
+          .expand_symint({batch, kv_heads, rows, width});
+  return at::gather(k, 2, index).reshape_symint({batch, by_head ? heads : kv_heads, count, width});
 }
 
 at::Tensor centred_scores(const PartialInputs& in, const at::Tensor& keys) {
   const at::ScalarType dtype = accumulate_dtype(in.q.scalar_type());
   const at::Tensor positions = with_heads_and_queries(in.positions, 1);
+  const bool own = in.positions.dim() == 3;
   const c10::SymInt batch = in.q.sym_size(0), heads = in.q.sym_size(1), queries = in.q.sym_size(2),
-                    width = in.q.sym_size(3), key_heads = keys.sym_size(1),
-                    count = keys.sym_size(3);
+                    width = in.q.sym_size(3), key_heads = keys.sym_size(1);
   const c10::SymInt groups = key_heads == 0 ? c10::SymInt(1) : heads / key_heads;
-  at::Tensor q = in.q.to(dtype).reshape_symint({batch, key_heads, groups, queries, width});
-  at::Tensor k = keys.to(dtype);  // [B,Hk,1 or T,P,D]
+  at::Tensor q = in.q, k = keys;
   const at::Tensor visible = visible_selected(in, positions, in.reconstruction.sym_size(-2));
   at::Tensor bad;  // a query or a key that is not finite: to be seen by what sees it alone
   if (visible.defined()) {
     const at::Tensor bad_q = wrong_entries(q), bad_k = wrong_entries(k);
-    bad = bad_q.any(-1, true).bitwise_or(bad_k.any(-1).unsqueeze(2));  // [B,Hk,G,T,P]
+    const at::Tensor bad_keys = bad_k.any(-1)  // [B,H,1,P or S]
+                                    .unsqueeze(2)
+                                    .expand_symint({batch, key_heads, groups, keys.sym_size(2)})
+                                    .reshape_symint({batch, heads, 1, keys.sym_size(2)});
+    bad = bad_q.any(-1, true).bitwise_or(own ? at_positions(bad_keys, positions) : bad_keys);
     q = q.masked_fill(bad_q, 0);
     k = k.masked_fill(bad_k, 0);
   }
   at::Tensor scores;
-  if (in.positions.dim() == 3) {  // [B,Hk,T,G,D] by [B,Hk,T,D,P]
-    scores = at::matmul(q.transpose(2, 3), k.transpose(3, 4)).transpose(2, 3);
+  if (own) {
+    scores = selected_scores(q, k, in.positions);
   } else {  // [B,Hk,G T,D] by [B,Hk,D,P]
-    scores = at::matmul(q.reshape_symint({batch, key_heads, groups * queries, width}),
-                        k.squeeze(2).transpose(2, 3));
+    scores = at::matmul(
+        q.to(dtype).reshape_symint({batch, key_heads, groups * queries, width}),
+        k.to(dtype).transpose(2, 3));
   }
-  const std::vector<c10::SymInt> whole = {batch, heads, queries, count};
   const double scale =
       in.scale ? *in.scale
                : 1 / std::sqrt(static_cast<double>(width.guard_int(__FILE__, __LINE__)));
-  scores = scores.reshape_symint(whole) * scale;
+  scores = scores.reshape_symint({batch, heads, queries, positions.sym_size(2)}) * scale;
   if (in.mean)
     scores = scores - at_positions(with_heads_and_queries(in.mean->to(dtype), 1), positions);
   if (!visible.defined()) return scores;
-  return scores.masked_fill(bad.reshape_symint(whole), kNaN).masked_fill(visible.bitwise_not(), 0);
+  return scores.masked_fill(bad, kNaN).masked_fill(visible.bitwise_not(), 0);
 }
+
+namespace {
+
+// R of its own for each query: r [1 or H,T,S,P], centred [B,H,T,P] -> [B,H,T,S]. Products of all
+// rows that one R serves.
+at::Tensor reconstructed_by_query(const at::Tensor& centred, const at::Tensor& r) {
+  const c10::SymInt batch = centred.sym_size(0), heads = centred.sym_size(1),
+                    queries = centred.sym_size(2), count = centred.sym_size(3),
+                    keys = r.sym_size(2);
+  if (r.sym_size(0) == heads) {  // [H T,B,P] by [H T,P,S]
+    const at::Tensor rows =
+        centred.permute({1, 2, 0, 3}).reshape_symint({heads * queries, batch, count});
+    return at::bmm(rows, r.reshape_symint({heads * queries, keys, count}).transpose(1, 2))
+        .reshape_symint({heads, queries, batch, keys})
+        .permute({2, 0, 1, 3});
+  }
+  const at::Tensor rows =  // [T,B H,P] by [T,P,S]
+      centred.permute({2, 0, 1, 3}).reshape_symint({queries, batch * heads, count});
+  return at::bmm(rows, r.squeeze(0).transpose(1, 2))
+      .reshape_symint({queries, batch, heads, keys})
+      .permute({1, 2, 0, 3});
+}
+
+}  // namespace
 
 at::Tensor reconstructed_scores(const at::Tensor& centred, const at::Tensor& reconstruction,
                                 bool masked) {
@@ -119,7 +147,7 @@ at::Tensor reconstructed_scores(const at::Tensor& centred, const at::Tensor& rec
   }
   const at::Tensor scores = reconstruction.dim() < 4
                                 ? at::matmul(centred, r.squeeze(1).transpose(1, 2))
-                                : at::einsum("htsp,bhtp->bhts", {r, centred});
+                                : reconstructed_by_query(centred, r);
   return masked ? scores.masked_fill(bad, kNaN) : scores;
 }
 

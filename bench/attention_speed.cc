@@ -126,12 +126,12 @@ void validate(const AttentionBenchConfig& config) {
 }
 
 metrics::AttentionShares multiplications(const AttentionBenchConfig& config,
-                                         const AttentionBenchRow& row) {
+                                         const BenchMethod& method, const AttentionBenchRow& row) {
   const metrics::AttentionSizes sizes = {row.length,      row.length,
                                          config.heads,    config.head_dim,
                                          config.head_dim, config.heads * config.head_dim};
-  return metrics::shares_of(metrics::partial_cost(sizes, row.positions),
-                            metrics::exact_cost(sizes));
+  const auto cost = method.by_query.empty() ? metrics::partial_cost : metrics::own_positions_cost;
+  return metrics::shares_of(cost(sizes, row.positions), metrics::exact_cost(sizes));
 }
 
 // What the lowest of several measurements is chosen by.
@@ -146,7 +146,7 @@ AttentionBenchRow measure(const AttentionBenchConfig& config, AttentionBenchRow 
   double density = 0;
   row.error = problem.check(back, &density);
   if (method.takes_alpha) row.density = density;
-  if (method.takes_positions) row.multiplications = multiplications(config, row);
+  if (method.takes_positions) row.multiplications = multiplications(config, method, row);
   std::vector<Contender> contenders = {{"ours", [&] { problem.ours(back); }},
                                        {"peak", [] { fma_peak_flops(); }}};
   size_t sdpa = 0, eager = 0, exact = 0;  // their places; 0: not there

@@ -53,6 +53,9 @@ struct BenchMethod {
   BenchInputs (*inputs)(const AttentionBenchConfig& config, int64_t length,
                         at::Generator& generator) = nullptr;
 
+  // Inputs [1,T,..] that are each query's own, by their places.
+  std::vector<size_t> by_query = {};
+
   // What the method stands for, with our own softmax_attention and with
   // scaled_dot_product_attention. Null: not timed; scaled_dot_product_attention of q, k, v.
   at::Tensor (*exact)(const AttentionBenchConfig& config, const Tensors& x, bool causal) = nullptr;

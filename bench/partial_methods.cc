@@ -95,6 +95,41 @@ at::Tensor all_keys_rows(const AttentionBenchConfig& config, const Tensors& x,
   return selected_rows(config, selected, hidden, largest);
 }
 
+// R and mean of its own for each query; positions too, though these are the same ones.
+BenchInputs by_query_inputs(const AttentionBenchConfig& config, int64_t length,
+                            at::Generator& generator) {
+  const int64_t P = config.num_positions;
+  BenchInputs x = all_keys_inputs(config, length, generator);
+  x.own[kR] = normal({1, length, length, P}, generator, inverse_root(P));
+  x.own[kMean] = normal({1, length, length}, generator);
+  return x;
+}
+
+at::Tensor run_by_query(const AttentionBenchConfig& config, const Tensors& x, bool causal) {
+  const int64_t length = x[0].size(2);
+  const at::Tensor positions =
+      positions_of(config, length).expand({1, length, config.num_positions});
+  return ops::partial_attention(x[0], x[1], x[2], positions, x[kR],
+                                {.mean = x[kMean], .is_causal = causal});
+}
+
+// R [1,R,S,P] and mean [1,R,S] are of the rows.
+at::Tensor by_query_rows(const AttentionBenchConfig& config, const Tensors& x,
+                         const at::Tensor& hidden, double* largest) {
+  const at::Tensor positions = positions_of(config, hidden.size(1));
+  const at::Tensor k = x[1].index_select(2, positions), mean = x[kMean];
+  const at::Tensor exact = at::matmul(x[0], k.transpose(-1, -2)) * inverse_root(x[0].size(-1));
+  const at::Tensor centred =
+      (exact - mean.index_select(2, positions)).masked_fill(hidden.index_select(1, positions), 0);
+  const auto reconstructed = [](const at::Tensor& c, const at::Tensor& r) {
+    return at::einsum("bhtp,tsp->bhts", {c, r.squeeze(0)});
+  };
+  raise_to(reconstructed(centred.abs(), x[kR].abs()) + mean.abs(), largest);
+  return (mean + reconstructed(centred, x[kR]))
+      .masked_fill(hidden, -std::numeric_limits<double>::infinity())
+      .softmax(-1);
+}
+
 // Scores of selected keys, R and values; the backward has two products of the first kind and, with
 // scores formed again, three and two of the others.
 double operator_flops(const AttentionBenchConfig& config, const AttentionBenchRow& row) {
@@ -213,7 +248,15 @@ std::vector<BenchMethod> partial_methods() {
   layer.inputs = layer_inputs;
   layer.exact = exact_layer;
   layer.sdpa = sdpa_layer;
-  return {all_keys, selected, layer};
+
+  BenchMethod by_query = all_keys;  // alone: R has T S P numbers
+  by_query.name = "partial_by_query";
+  by_query.family = "";
+  by_query.run = run_by_query;
+  by_query.row_weights = by_query_rows;
+  by_query.by_query = {kR, kMean};
+  by_query.inputs = by_query_inputs;
+  return {all_keys, selected, layer, by_query};
 }
 
 }  // namespace hedgerow::bench

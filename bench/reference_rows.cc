@@ -14,9 +14,15 @@ RowReference::RowReference(const BenchMethod& method, const AttentionBenchConfig
   const int64_t R = std::clamp<int64_t>(131072 / std::max<int64_t>(T, 1), 2, 16);
   rows_ = at::linspace(0, static_cast<double>(T - 1), std::min(R, T), at::kDouble).to(at::kLong);
 
+  // The dimension of queries, -1 of an input that has none.
+  const auto queries = [&](size_t i) -> int64_t {
+    if (i == 0) return 2;
+    return std::count(method.by_query.begin(), method.by_query.end(), i) > 0 ? 1 : -1;
+  };
   Tensors x;
-  for (const at::Tensor& t : inputs) {
-    const at::Tensor sampled = x.empty() ? t.index_select(2, rows_) : t;
+  for (size_t i = 0; i < inputs.size(); i++) {
+    const at::Tensor sampled =
+        queries(i) < 0 ? inputs[i] : inputs[i].index_select(queries(i), rows_);
     x.push_back(sampled.to(at::kDouble).detach().requires_grad_(true));
   }
   at::Tensor hidden = at::arange(S).unsqueeze(0) > rows_.unsqueeze(1) + (S - T);  // [R,S]
@@ -31,7 +37,10 @@ RowReference::RowReference(const BenchMethod& method, const AttentionBenchConfig
   want_ = {out.detach()};
   Tensors grads =
       torch::autograd::grad({out}, x, {grad_out.index_select(2, rows_).to(at::kDouble)});
-  grads[0] = at::zeros_like(inputs[0], at::kDouble).index_copy(2, rows_, grads[0]);
+  for (size_t i = 0; i < grads.size(); i++) {
+    if (queries(i) < 0) continue;
+    grads[i] = at::zeros_like(inputs[i], at::kDouble).index_copy(queries(i), rows_, grads[i]);
+  }
   want_.insert(want_.end(), grads.begin(), grads.end());
   tolerance_ = 3e-5 + 16 * std::ldexp(1.0, -24) * largest;
 }

@@ -292,6 +292,22 @@ def partial(bench: Bench) -> None:
         joined((128, *lengths)),
         "--no-memory",
     )
+    bench.run(
+        "ops",
+        "--rounds",
+        "3",
+        "--method",
+        "partial_by_query",
+        "--mask",
+        "dense",
+        "--length",
+        "128,256",
+        "--batch",
+        "8",
+        "--head-dim",
+        "32",
+        "--no-memory",
+    )
 
 
 def widths(bench: Bench) -> None:

@@ -159,8 +159,8 @@ inline std::vector<Sample> selected_samples(bool backward) {
                      const at::Tensor positions = positions_of(n, {by_head ? n.H : 1, n.T});
                      Stack stack{x.q, x.k, positions};
                      if (backward)
-                       stack.insert(stack.begin(), random({n.B, n.H, n.T, num_positions(n)},
-                                                          state_dtype(d), 84));
+                       stack.insert(stack.begin(),
+                                    random({n.B, n.H, n.T, num_positions(n)}, state_dtype(d), 84));
                      return stack;
                    }});
   return out;

@@ -211,7 +211,7 @@ RunCommand add_bench(CLI::App& command) {
       .add_option(
           "--method", c.methods,
           "softmax, hedgehog, entmax, talking_heads, talking_heads_entmax, partial (or one of "
-          "partial_all_keys, partial_selected, partial_layer)")
+          "partial_all_keys, partial_selected, partial_layer), partial_by_query")
       ->delimiter(',')
       ->capture_default_str();
   command.add_option("--mask", c.masks, "dense, causal")->delimiter(',')->capture_default_str();

@@ -141,7 +141,7 @@ formats::Json multiplications(const ConvertConfig& config, models::Encoder& mode
   if (config.kind == "window") cost = metrics::window_cost(sizes, count);
   const auto positions = options.find("positions");
   if (positions != options.end() && nn::to_string(positions->second) != "common")
-    cost.layer += (length - count) * sizes.heads * sizes.head_dim * sizes.model_dim;  // all keys
+    cost = metrics::own_positions_cost(sizes, count);
   const metrics::AttentionShares shares = metrics::shares_of(cost, metrics::exact_cost(sizes));
   return {{"length", length},
           {"scores", shares.scores},

@@ -48,6 +48,12 @@ AttentionCost partial_cost(const AttentionSizes& n, int64_t positions) {
   return cost;
 }
 
+AttentionCost own_positions_cost(const AttentionSizes& n, int64_t positions) {
+  AttentionCost cost = partial_cost(n, positions);
+  cost.layer = cost.core + projections(n, n.keys, n.keys);
+  return cost;
+}
+
 AttentionCost linformer_cost(const AttentionSizes& n, int64_t positions) {
   check_sizes(n);
   check_positions(n, positions);

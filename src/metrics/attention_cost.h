@@ -38,6 +38,9 @@ AttentionCost exact_cost(const AttentionSizes& sizes);
 // queries: scores H (T P D + T S P); core + H T S Dv; keys are projected at P positions only.
 AttentionCost partial_cost(const AttentionSizes& sizes, int64_t positions);
 
+// The same with positions by head or query: all keys are projected.
+AttentionCost own_positions_cost(const AttentionSizes& sizes, int64_t positions);
+
 // Linformer (arXiv 2006.04768): keys and values are projected along the sequence to P rows.
 // scores H (P S D + T P D); core + H (P S Dv + T P Dv); projections as exact.
 AttentionCost linformer_cost(const AttentionSizes& sizes, int64_t positions);

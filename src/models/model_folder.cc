@@ -56,10 +56,10 @@ void check_mixers(const formats::Config& config, const formats::Checkpoint& weig
                   Encoder& encoder) {
   const auto stored = weights.metadata().find(kMixersMetadata);
   if (stored == weights.metadata().end()) return;
-  const std::string where = concat(weights.files().front(), ": metadata ", formats::quote(kMixersMetadata));
+  const std::string where =
+      concat(weights.files().front(), ": metadata ", formats::quote(kMixersMetadata));
   const formats::Config made(formats::parse_json(stored->second, where), where);
-  const auto mixers =
-      read_mixers(made, encoder.num_layers(), encoder.attention(0).shape().layout);
+  const auto mixers = read_mixers(made, encoder.num_layers(), encoder.attention(0).shape().layout);
   const std::string difference = mixer_difference(encoder, mixers);
   HEDGEROW_CHECK(difference.empty(), config.where(),
                  ": the mixers must be those that the weights were made with; got ", difference);

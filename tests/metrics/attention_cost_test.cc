@@ -107,10 +107,11 @@ struct LayerCounts {
   }
 };
 
-enum class Scheme { kExact, kPartial, kLinformer, kSelectedKeys, kWindow };
+enum class Scheme { kExact, kPartial, kOwnPositions, kLinformer, kSelectedKeys, kWindow };
 
 // The layer of queries' tokens [T,M] and keys' tokens [S,M], all products through the reference.
 AttentionCost counted(Scheme scheme, const AttentionSizes& n, int64_t P) {
+  const bool reconstructs = scheme == Scheme::kPartial || scheme == Scheme::kOwnPositions;
   const bool few_keys = scheme == Scheme::kPartial || scheme == Scheme::kSelectedKeys;
   const HostTensor x = random(1, n.queries, n.model_dim, 1);
   const HostTensor y = random(1, n.keys, n.model_dim, 2);
@@ -123,7 +124,7 @@ AttentionCost counted(Scheme scheme, const AttentionSizes& n, int64_t P) {
   };
   LayerCounts counts{n, {}};
   const int64_t pairs =
-      n.heads * n.queries * (scheme == Scheme::kExact || scheme == Scheme::kPartial ? n.keys : P);
+      n.heads * n.queries * (scheme == Scheme::kExact || reconstructs ? n.keys : P);
   products_made();
   const HostTensor q = project(x, wq);
   if (scheme == Scheme::kLinformer) {
@@ -143,8 +144,15 @@ AttentionCost counted(Scheme scheme, const AttentionSizes& n, int64_t P) {
   const HostTensor v = project(scheme == Scheme::kSelectedKeys ? selected : y, wv);
   const int64_t inputs = products_made();
   HostTensor out = empty(0, 0, 0);
-  if (scheme == Scheme::kPartial) {
-    const HostTensor c = product(n, {q, n.heads}, {k, n.heads});  // [H,T,P]
+  if (reconstructs) {
+    HostTensor met = k;  // by a query
+    if (scheme == Scheme::kOwnPositions) {
+      met = empty(n.heads, P, n.head_dim);
+      met.for_each([&](int64_t, int64_t h, int64_t r, int64_t d) {
+        met.set(0, h, r, d, k.get(0, h, n.keys - P + r, d));
+      });
+    }
+    const HostTensor c = product(n, {q, n.heads}, {met, n.heads});  // [H,T,P]
     const int64_t so_far = products_made();
     const std::vector<double> mean(n.keys, 0.25);
     const HostTensor r = random(1, n.keys, P, 8);
@@ -192,6 +200,9 @@ TEST_P(CountedProducts, ExactIsWhatTheReferenceMultiplies) {
 TEST_P(CountedProducts, PartialIsWhatTheReferenceMultiplies) {
   expect(partial_cost(GetParam().sizes, GetParam().positions), Scheme::kPartial);
 }
+TEST_P(CountedProducts, OwnPositionsAreWhatTheReferenceMultiplies) {
+  expect(own_positions_cost(GetParam().sizes, GetParam().positions), Scheme::kOwnPositions);
+}
 TEST_P(CountedProducts, LinformerIsWhatTheReferenceMultiplies) {
   expect(linformer_cost(GetParam().sizes, GetParam().positions), Scheme::kLinformer);
 }
@@ -237,7 +248,8 @@ TEST(AttentionCost, SharesOfTheExactCount) {
 
 TEST(AttentionCost, ImpossibleSizesAreRefused) {
   const AttentionSizes n{4, 4, 1, 2, 2, 2};
-  for (const auto& cost : {partial_cost, linformer_cost, selected_keys_cost, window_cost}) {
+  for (const auto& cost :
+       {partial_cost, own_positions_cost, linformer_cost, selected_keys_cost, window_cost}) {
     EXPECT_THROW(cost(n, 0), Error);
     EXPECT_THROW(cost(n, 5), Error);
     EXPECT_THROW(cost({4, 4, -1, 2, 2, 2}, 1), Error);

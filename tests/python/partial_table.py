@@ -72,7 +72,11 @@ def samples(name, q, k, v, key_mask, bias) -> list[tuple[tuple, dict]]:
         T, found = q.shape[2], []
         for rows in ((1, T), (heads, T)):
             scores = torch.float64 if dtype == torch.float64 else torch.float32
-            grad = (_random((q.shape[0], heads, T, 2), scores, 84, 1),) if name.endswith("_backward") else ()
+            grad = (
+                (_random((q.shape[0], heads, T, 2), scores, 84, 1),)
+                if name.endswith("_backward")
+                else ()
+            )
             found.append(((*grad, q, k, _positions(rows, S)), {}))
         return found
     if name == "greedy_positions":

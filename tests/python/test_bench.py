@@ -120,6 +120,17 @@ def test_one_method_of_partial_attention():
     assert all("sdpa_ms" not in row and row["exact_ms"] > 0 for row in rows)
 
 
+def test_own_reconstructions_of_queries():
+    arguments = ["--positions", "3,5", "--length", "20", "--heads", "2", "--batch", "2"]
+    rows = bench("ops", "--method", "partial_by_query", *arguments)["rows"]
+    found = {(row["mask"], row["step"], row["positions"]) for row in rows}
+    steps = ("forward", "forward+backward")
+    assert found == {
+        (mask, step, p) for mask in ("dense", "causal") for step in steps for p in (3, 5)
+    }
+    assert all(0 <= row["error"] < 1e-4 for row in rows)
+
+
 def test_long_rows_leave_out_softmax(tmp_path):
     out = tmp_path / "bench.json"
     document = bench(

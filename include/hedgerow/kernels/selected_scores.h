@@ -1,5 +1,5 @@
-// Scores of a few keys of its own for each query, on raw memory, forward and backward. Keys are read
-// where they lie; [B,H,T,P,D] of them is never formed.
+// Scores of a few keys of its own for each query, on raw memory, forward and backward. Keys are
+// read where they lie; [B,H,T,P,D] of them is never formed.
 //
 //   score[b,h,t,p] = q[b,h,t,:] . k[b,g,positions[h,t,p],:],   g = h / (H / Hkv)
 //

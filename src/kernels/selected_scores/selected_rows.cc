@@ -127,8 +127,8 @@ void selected_forward_rows(const SelectedScoresParams& p, const SelectedRows& ro
 }
 
 void selected_backward_group(const SelectedScoresParams& p, const SelectedRows& rows, int64_t b,
-                             int64_t g, const float* grad, const MutTensor& dq,
-                             const MutTensor& dk, SelectedScratch& scratch) {
+                             int64_t g, const float* grad, const MutTensor& dq, const MutTensor& dk,
+                             SelectedScratch& scratch) {
   HWY_DYNAMIC_DISPATCH(backward_group)(p, rows, b, g, grad, dq, dk, scratch);
 }
 

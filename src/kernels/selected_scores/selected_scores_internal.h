@@ -31,7 +31,7 @@ void selected_forward_rows(const SelectedScoresParams& p, const SelectedRows& ro
 
 // dk of the key/value head, and dq of all heads that read it.
 void selected_backward_group(const SelectedScoresParams& p, const SelectedRows& rows, int64_t b,
-                             int64_t g, const float* grad, const MutTensor& dq,
-                             const MutTensor& dk, SelectedScratch& scratch);
+                             int64_t g, const float* grad, const MutTensor& dq, const MutTensor& dk,
+                             SelectedScratch& scratch);
 
 }  // namespace hedgerow::kernels

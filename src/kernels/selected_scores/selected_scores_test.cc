@@ -62,8 +62,7 @@ struct Data {
         dq(q),
         dk(k),
         positions((c.by_head ? c.heads : 1) * c.queries * c.selected),
-        scores(c.batch * c.heads * c.queries * c.selected,
-               std::numeric_limits<Score>::quiet_NaN()),
+        scores(c.batch * c.heads * c.queries * c.selected, std::numeric_limits<Score>::quiet_NaN()),
         grad(scores.size()) {
     q.randomise(1);
     k.randomise(2);
@@ -73,7 +72,7 @@ struct Data {
       grad[i] = static_cast<Score>(testing_support::normal(4, i));
   }
   SelectedScoresParams params() const {
-    return {dtype,  c.batch,    c.heads,  c.kv_heads, c.queries,        c.keys,
+    return {dtype,   c.batch,    c.heads,  c.kv_heads, c.queries,        c.keys,
             c.width, c.selected, q.view(), k.view(),   positions.data(), c.by_head};
   }
   void run() {
@@ -95,8 +94,7 @@ void expect_close(const Data<float>& got, const Data<float>& want) {
   const double bound = testing_support::sum_tolerance(c.width, std::sqrt(1.0 * c.width) + 1);
   for (size_t i = 0; i < want.scores.size(); i++)
     ASSERT_NEAR(got.scores[i], want.scores[i], bound * 4) << i;
-  const double rounding =
-      got.dtype == DType::kBFloat16 ? 2 * testing_support::kBFloat16Eps : 0.0;
+  const double rounding = got.dtype == DType::kBFloat16 ? 2 * testing_support::kBFloat16Eps : 0.0;
   const int64_t terms = c.selected * (1 + c.queries * c.heads);
   const double share = rounding + testing_support::sum_tolerance(terms, 1.0);
   EXPECT_LE(got.dq.max_difference(want.dq), share * std::max(1.0, want.dq.max_abs()));

@@ -87,7 +87,8 @@ at::Tensor centred_scores(const PartialInputs& in, const at::Tensor& keys) {
   at::Tensor bad;  // a query or a key that is not finite: to be seen by what sees it alone
   if (visible.defined()) {
     const at::Tensor bad_q = wrong_entries(q), bad_k = wrong_entries(k);
-    const at::Tensor bad_keys = bad_k.any(-1)  // [B,H,1,P or S]
+    const at::Tensor bad_keys = bad_k
+                                    .any(-1)  // [B,H,1,P or S]
                                     .unsqueeze(2)
                                     .expand_symint({batch, key_heads, groups, keys.sym_size(2)})
                                     .reshape_symint({batch, heads, 1, keys.sym_size(2)});
@@ -99,9 +100,8 @@ at::Tensor centred_scores(const PartialInputs& in, const at::Tensor& keys) {
   if (own) {
     scores = selected_scores(q, k, in.positions);
   } else {  // [B,Hk,G T,D] by [B,Hk,D,P]
-    scores = at::matmul(
-        q.to(dtype).reshape_symint({batch, key_heads, groups * queries, width}),
-        k.to(dtype).transpose(2, 3));
+    scores = at::matmul(q.to(dtype).reshape_symint({batch, key_heads, groups * queries, width}),
+                        k.to(dtype).transpose(2, 3));
   }
   const double scale =
       in.scale ? *in.scale

@@ -3,8 +3,8 @@
 #include <torch/library.h>
 
 #include "ops/common/composite_gradient.h"
-#include "ops/common/path.h"
 #include "ops/common/dispatch.h"
+#include "ops/common/path.h"
 #include "ops/selected_scores/selected_scores.h"
 
 namespace hedgerow::ops {
@@ -23,8 +23,7 @@ struct SelectedScores : torch::autograd::Function<SelectedScores> {
 
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const auto [grad_q, grad_k] =
-        selected_scores_backward(grads[0], saved[0], saved[1], saved[2]);
+    const auto [grad_q, grad_k] = selected_scores_backward(grads[0], saved[0], saved[1], saved[2]);
     return {grad_q, grad_k, {}};
   }
 };

@@ -28,7 +28,8 @@ TEST(SelectedScores, RefusesWhatItsKernelCouldNotRead) {
 }
 
 TEST(SelectedScores, AreTheScoresAtThePositions) {
-  const at::Tensor q = at::randn({2, 4, 3, 6}, at::kDouble), k = at::randn({2, 2, 5, 6}, at::kDouble);
+  const at::Tensor q = at::randn({2, 4, 3, 6}, at::kDouble),
+                   k = at::randn({2, 2, 5, 6}, at::kDouble);
   const at::Tensor positions = at::randint(5, {4, 3, 2}, at::kLong);
   const at::Tensor all = at::matmul(q, k.repeat_interleave(2, 1).transpose(2, 3));
   const at::Tensor want = all.gather(3, positions.unsqueeze(0).expand({2, 4, 3, 2}));

@@ -193,6 +193,24 @@ TEST(Partial, WrongOptions) {
     EXPECT_THROW(make("partial", options), Error);
 }
 
+// As a checkpoint that was changed by hand may have them.
+TEST(SelectedPositions, ThoseThatDoNotAscendAreRefused) {
+  const Heads h = random_heads(kLength);
+  const FixedProjector project(h.q, h.k, h.v);
+  for (const char* kind : {"partial", "selected-keys"}) {
+    for (const std::pair<int64_t, int64_t>& first :
+         {std::pair<int64_t, int64_t>{0, 0}, {1, 0}, {-1, 1}, {0, kLength}}) {
+      const auto mixer = make(kind);
+      at::Tensor positions = mixer->named_buffers()["positions"];
+      positions.copy_(at::arange(positions.size(0), at::kLong));
+      EXPECT_NO_THROW(mixer->mix({{}, {}, project, {}}));
+      positions[0] = first.first;
+      positions[first.second == kLength ? positions.size(0) - 1 : 1] = first.second;
+      EXPECT_THROW(mixer->mix({{}, {}, project, {}}), Error) << first.first << ' ' << first.second;
+    }
+  }
+}
+
 TEST(SelectedKeys, IsAttentionToTheSelectedAlone) {
   at::manual_seed(5);
   const auto mixer = make("selected-keys");

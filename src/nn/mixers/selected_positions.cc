@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "hedgerow/error.h"
 #include "nn/score_fit.h"
@@ -53,8 +54,11 @@ at::Tensor positions_below(const std::string& kind, const at::Tensor& positions,
                            int64_t length) {
   const int64_t* p = positions.const_data_ptr<int64_t>();
   const int64_t count = positions.size(0);
-  HEDGEROW_CHECK(p[0] >= 0 && p[count - 1] < length && std::is_sorted(p, p + count), kind,
-                 ": positions must ascend in [0, ", length, "); got ", p[0], " .. ", p[count - 1]);
+  HEDGEROW_CHECK(p[0] >= 0 && p[count - 1] < length, kind, ": positions must ascend in [0, ",
+                 length, "); got ", p[0], " .. ", p[count - 1]);
+  const int64_t* wrong = std::adjacent_find(p, p + count, std::greater_equal<>());
+  HEDGEROW_CHECK(wrong == p + count, kind, ": positions must ascend in [0, ", length, "); got ",
+                 wrong[0], " before ", wrong[1]);
   return positions.narrow(0, 0, std::lower_bound(p, p + count, num_keys) - p);
 }
 

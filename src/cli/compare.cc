@@ -21,21 +21,22 @@ struct CompareOptions {
   std::vector<int64_t> lengths;  // none: 128, 256 and 512, as far as positions and text reach
 };
 
-convert::Verifier::Data read_data(const CompareOptions& options,
-                                  const models::LoadedModel& teacher) {
+// Texts are cut to what both models take.
+convert::Verifier::Data read_data(const CompareOptions& options, const models::LoadedModel& teacher,
+                                  const models::LoadedModel& model) {
   std::vector<std::string> texts =
       data::read_texts(options.data, data::read_options(options.data, options.column));
   if (static_cast<int64_t>(texts.size()) > options.num_texts) texts.resize(options.num_texts);
   const convert::TextEncoder encoder(options.teacher);
-  const int64_t positions = teacher.encoder->config().max_positions;
+  const int64_t positions = std::min(teacher.encoder->max_tokens(), model.encoder->max_tokens());
   const int64_t special =
       static_cast<int64_t>(encoder.special().prefix.size() + encoder.special().suffix.size());
   for (const int64_t length : options.lengths) {
     HEDGEROW_CHECK(length > special && length <= positions, "--lengths: must be above the ",
                    special, " special tokens and at most ", positions,
-                   ", the model's positions; got ", length);
+                   ", which both models take; got ", length);
   }
-  const int64_t longest = teacher.max_tokens();
+  const int64_t longest = std::min(teacher.max_tokens(), model.max_tokens());
   convert::Verifier::Data out;
   for (const std::string& text : texts) {
     out.bodies.push_back(encoder.body(text));
@@ -44,7 +45,11 @@ convert::Verifier::Data read_data(const CompareOptions& options,
   out.prefix = encoder.special().prefix;
   out.suffix = encoder.special().suffix;
   out.kl_lengths = options.lengths;
-  if (options.lengths.empty()) out.kl_lengths = {128, 256, 512};
+  if (options.lengths.empty()) {
+    out.kl_lengths = {128, 256, 512};
+    std::erase_if(out.kl_lengths, [&](int64_t length) { return length > positions; });
+    if (out.kl_lengths.empty()) out.kl_lengths = {positions};
+  }
   out.kl_tokens = options.kl_tokens;
   return out;
 }
@@ -78,7 +83,7 @@ int run(const CommonOptions& common, const CompareOptions& options) {
   const models::LoadedModel teacher = load_model(options.teacher, common);
   models::LoadedModel model = load_model(options.model, common);
   check_comparable(teacher, model);
-  convert::Verifier verifier(teacher, read_data(options, teacher), common.quiet);
+  convert::Verifier verifier(teacher, read_data(options, teacher, model), common.quiet);
   const at::Tensor theirs = verifier.teacher_embeddings();
   convert::Measures measures;
   measures.embedding = analysis::embedding_fidelity(theirs, verifier.embed(model, "model"));

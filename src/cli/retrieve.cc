@@ -25,16 +25,39 @@ struct RetrieveOptions {
   int64_t num_texts = 2000;
 };
 
-// As many texts of a column as asked for, spread over the file.
-std::vector<std::string> read_column(const RetrieveOptions& options, int64_t column) {
-  data::ReadOptions read = data::read_options(options.pairs, column);
-  read.skip_blank = false;  // a row stays a row
-  const std::vector<std::string> all = data::read_texts(options.pairs, read);
-  const auto have = static_cast<int64_t>(all.size());
-  const int64_t count = std::min(options.num_texts, have);
-  std::vector<std::string> texts;
-  for (int64_t i = 0; i < count; ++i) texts.push_back(all[i * have / count]);
-  return texts;
+struct Pairs {
+  std::vector<std::string> queries, candidates;
+};
+
+bool is_blank(const std::string& text) {
+  return text.find_first_not_of(" \t\r\n") == std::string::npos;
+}
+
+// As many pairs as asked for, spread over the file; rows that are blank are none.
+Pairs read_pairs(const RetrieveOptions& options) {
+  const auto column = [&](int64_t number) {
+    HEDGEROW_CHECK(number >= 1, "--columns: columns count from 1; got ", number);
+    data::ReadOptions read = data::read_options(options.pairs, number);
+    read.skip_blank = false;  // a row stays a row
+    return data::read_texts(options.pairs, read);
+  };
+  const std::vector<std::string> first = column(options.columns[0]),
+                                 second = column(options.columns[1]);
+  std::vector<size_t> rows;
+  for (size_t i = 0; i < first.size(); ++i) {
+    const bool blank = is_blank(first[i]);
+    HEDGEROW_CHECK(blank == is_blank(second[i]), options.pairs, ": line ", i + 1,
+                   ": both columns must hold a text; got a blank column ",
+                   options.columns[blank ? 0 : 1]);
+    if (!blank) rows.push_back(i);
+  }
+  const size_t count = std::min(static_cast<size_t>(options.num_texts), rows.size());
+  Pairs pairs;
+  for (size_t i = 0; i < count; ++i) {
+    pairs.queries.push_back(first[rows[i * rows.size() / count]]);
+    pairs.candidates.push_back(second[rows[i * rows.size() / count]]);
+  }
+  return pairs;
 }
 
 std::vector<data::Sequence> encode(const models::LoadedModel& model,
@@ -83,8 +106,7 @@ int run(const CommonOptions& common, const RetrieveOptions& options) {
   HEDGEROW_CHECK(options.columns.size() == 2, "--columns: must name two columns; got ",
                  options.columns.size());
   HEDGEROW_CHECK(options.num_texts >= 2, "--texts: must be at least 2; got ", options.num_texts);
-  const std::vector<std::string> queries = read_column(options, options.columns[0]);
-  const std::vector<std::string> candidates = read_column(options, options.columns[1]);
+  const auto [queries, candidates] = read_pairs(options);
   HEDGEROW_CHECK(queries.size() >= 2, options.pairs, ": must have at least 2 rows; got ",
                  queries.size());
   formats::Json rows = formats::Json::array();

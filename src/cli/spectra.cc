@@ -17,7 +17,9 @@
 #include "cli/typed_command.h"
 #include "convert/corpus.h"
 #include "convert/out_folder.h"
+#include "data/md5.h"
 #include "data/text.h"
+#include "formats/checkpoint.h"
 #include "hedgerow/error.h"
 #include "hedgerow/version.h"
 #include "report/report.h"
@@ -80,11 +82,13 @@ std::vector<at::Tensor> passes(const std::vector<std::string>& texts, const std:
 // Collects what the options ask for, from where an interrupted run of the same name was.
 class Collection {
  public:
-  Collection(const SpectraOptions& options, const convert::OutFolder* out, bool quiet)
-      : options_(options), out_(out), quiet_(quiet) {}
+  Collection(const SpectraOptions& options, const CommonOptions& common,
+             const convert::OutFolder* out, bool quiet)
+      : options_(options), common_(common), out_(out), quiet_(quiet) {}
 
-  analysis::ScoreCollector run(const std::string& name, models::Encoder& model,
+  analysis::ScoreCollector run(const std::string& name, const models::LoadedModel& loaded,
                                const std::vector<at::Tensor>& passes, bool by_query) {
+    models::Encoder& model = *loaded.encoder;
     analysis::ScoreOptions wanted;
     wanted.length = options_.length;
     wanted.by_query = wanted.pool_heads = by_query;
@@ -98,8 +102,14 @@ class Collection {
                    static_cast<double>(analysis::ScoreCollector::bytes(model, wanted)) / kMiB,
                    static_cast<long long>(model.num_layers()));
     const std::string folder = out_ == nullptr ? "" : out_->file("training/") + name;
-    const std::string stage = concat(name, " n ", options_.length, " windows ",
-                                     options_.num_windows, " matrices ", wanted.matrix_rank);
+    // What sums of an interrupted run must be of.
+    std::string stage = concat(name, " n ", options_.length, " windows ", options_.num_windows,
+                               " matrices ", wanted.matrix_rank, " dtype ", common_.dtype);
+    if (out_ != nullptr) {
+      stage += concat(" data ", data::hex_md5(read_file(options_.data)), " model");
+      const formats::Checkpoint weights = formats::Checkpoint::open(loaded.folder);
+      for (const std::string& file : weights.files()) stage += " " + data::hex_md5(read_file(file));
+    }
     if (out_ != nullptr && train::has_checkpoint(folder)) {
       auto state = scores.state();
       for (auto& [key, value] : state) value = value.clone();
@@ -132,6 +142,7 @@ class Collection {
 
  private:
   const SpectraOptions& options_;
+  const CommonOptions& common_;
   const convert::OutFolder* out_;
   bool quiet_;
 };
@@ -163,8 +174,8 @@ void print(const Json& spectra, const SpectraOptions& options) {
       static_cast<long long>(options.length));
 }
 
-Json measure(const SpectraOptions& options, const CommonOptions& common,
-             const convert::OutFolder* out) {
+// Reads everything before it claims the folder.
+Json measure(const SpectraOptions& options, const CommonOptions& common, convert::OutFolder* out) {
   const bool quiet = common.quiet || common.json;
   models::LoadedModel model = load_model(options.model, common);
   models::Encoder& encoder = *model.encoder;
@@ -173,8 +184,20 @@ Json measure(const SpectraOptions& options, const CommonOptions& common,
   const std::vector<std::string> texts =
       data::read_texts(options.data, data::read_options(options.data, options.column));
   const std::vector<at::Tensor> windows = passes(texts, options.model, options);
-  Collection collection(options, out, quiet);
-  const analysis::ScoreCollector scores = collection.run("scores", encoder, windows, false);
+  models::LoadedModel other;
+  std::vector<at::Tensor> other_windows;
+  if (!options.against.empty()) {
+    other = load_model(options.against, common);
+    HEDGEROW_CHECK(options.length <= other.encoder->max_tokens(), "--n: must be at most the ",
+                   other.encoder->max_tokens(), " positions of --against; got ", options.length);
+    other_windows = passes(texts, options.against, options);
+  }
+  if (out) {
+    out->prepare();
+    std::filesystem::create_directories(out->file("training"));
+  }
+  Collection collection(options, common, out, quiet);
+  const analysis::ScoreCollector scores = collection.run("scores", model, windows, false);
   const analysis::ScoreReportOptions report{options.positions, common.seed};
   Json spectra = {{"format", 1},
                   {"model", describe_model(options.model, encoder)},
@@ -188,18 +211,14 @@ Json measure(const SpectraOptions& options, const CommonOptions& common,
   spectra["reconstruction"] = analysis::describe_reconstruction(scores, report);
   if (options.matrix_rank > 0) spectra["matrix"] = analysis::describe_matrices(scores, kPairs);
   if (options.by_query) {
-    const analysis::ScoreCollector own = collection.run("queries", encoder, windows, true);
+    const analysis::ScoreCollector own = collection.run("queries", model, windows, true);
     int64_t count = *std::min_element(options.positions.begin(), options.positions.end());
     for (const int64_t p : options.positions)
       if (p <= kQueryPositions) count = std::max(count, p);
     spectra["queries"] = analysis::describe_queries(scores, own, count);
   }
   if (!options.against.empty()) {
-    models::LoadedModel other = load_model(options.against, common);
-    HEDGEROW_CHECK(options.length <= other.encoder->max_tokens(), "--n: must be at most the ",
-                   other.encoder->max_tokens(), " positions of --against; got ", options.length);
-    const analysis::ScoreCollector others =
-        collection.run("against", *other.encoder, passes(texts, options.against, options), false);
+    const analysis::ScoreCollector others = collection.run("against", other, other_windows, false);
     spectra["against"] = {{"model", describe_model(options.against, *other.encoder)},
                           {"forms", analysis::describe_against(scores, others, report)}};
   }
@@ -224,10 +243,6 @@ int run_spectra(const CommonOptions& common, const SpectraOptions& options) {
                    " is the folder of a conversion");
   }
   const Timer timer;
-  if (out) {
-    out->prepare();
-    std::filesystem::create_directories(out->file("training"));
-  }
   Json spectra = measure(options, common, out.get());
   if (out) {
     spectra["seconds"] = timer.seconds();

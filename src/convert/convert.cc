@@ -33,19 +33,9 @@ constexpr int64_t kTokensOfText = 40;
 
 constexpr double kLoraAlphaPerRank = 2.0;  // alpha = 16 at rank 8 (METHODS: the Llama run)
 
-std::string hex_md5(const std::string& bytes) {
-  std::string out;
-  for (const uint8_t byte : data::md5(bytes)) {
-    char text[3];
-    std::snprintf(text, sizeof text, "%02x", byte);
-    out += text;
-  }
-  return out;
-}
-
 std::string data_digest(const ConvertConfig& config) {
-  std::string digest = hex_md5(read_file(config.data));
-  if (!config.heldout.empty()) digest += "+" + hex_md5(read_file(config.heldout));
+  std::string digest = data::hex_md5(read_file(config.data));
+  if (!config.heldout.empty()) digest += "+" + data::hex_md5(read_file(config.heldout));
   return digest;
 }
 
@@ -165,7 +155,14 @@ void Conversion::swap_mixers() {
 // Lengths and batches that were not asked for become what the model can take; those that were are
 // refused.
 void Conversion::fit_lengths() {
-  const int64_t most = model_.encoder->max_tokens();
+  int64_t most = model_.encoder->max_tokens();
+  // Of a mechanism that is exact at some lengths: where it is not.
+  const auto option = [&](const char* name, int64_t otherwise) {
+    const auto found = config_.options.find(name);
+    return found == config_.options.end() ? otherwise : std::get<int64_t>(found->second);
+  };
+  if (config_.join) most = std::min(most, option("length", most));
+  const int64_t exact = option("exact_up_to", 0);
   RecoverConfig& recover = config_.recover;
   if (recover.fit_length) recover.length = std::min(recover.length, most);
   HEDGEROW_CHECK(recover.length <= most, "--length: a text must have at most ", most,
@@ -173,10 +170,14 @@ void Conversion::fit_lengths() {
                  recover.length);
   if (config_.join && recover.fit_batch)
     recover.batch = std::max<int64_t>(1, recover.batch * kTokensOfText / recover.length);
-  std::erase_if(config_.distil.lengths, [&](int64_t length) { return length > most; });
+  HEDGEROW_CHECK(!config_.join || recover.length > exact,
+                 "--length: windows must be longer than exact_up_to, ", exact, "; got ",
+                 recover.length);
   std::vector<int64_t>& lengths = config_.verify.kl_lengths;
-  std::erase_if(lengths, [&](int64_t length) { return length > most; });
-  if (lengths.empty()) lengths = {most};
+  for (std::vector<int64_t>* some : {&config_.distil.lengths, &lengths}) {
+    std::erase_if(*some, [&](int64_t length) { return length > most || length <= exact; });
+    if (some->empty()) *some = {most};
+  }
 }
 
 void Conversion::measure(const char* stage, const char* label) {

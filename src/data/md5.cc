@@ -84,6 +84,16 @@ std::array<uint8_t, 16> md5(std::string_view bytes) {
   return digest;
 }
 
+std::string hex_md5(std::string_view bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string out;
+  for (const uint8_t byte : md5(bytes)) {
+    out += kDigits[byte >> 4];
+    out += kDigits[byte & 15];
+  }
+  return out;
+}
+
 int64_t md5_modulo(std::string_view bytes, int64_t divisor) {
   HEDGEROW_CHECK(divisor >= 1 && divisor <= (int64_t{1} << 32),
                  "md5_modulo: divisor must be 1 .. 2^32; got ", divisor);

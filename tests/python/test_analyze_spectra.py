@@ -223,6 +223,11 @@ def test_interrupted_run_goes_on(tiny, tmp_path):  # noqa: F811
     if code != 0:
         assert code == 130 and not cut.exists()
         assert "cut" in refused(*arguments(tiny, "--out", cut, *more))
+        other = tiny / "other.txt"  # as many windows of other text
+        other.write_text("\n".join(reversed((tiny / "text.txt").read_text().splitlines())) + "\n")
+        elsewhere = arguments(tiny, "--out", cut, "--resume", *more)
+        elsewhere[elsewhere.index("--data") + 1] = other
+        assert " data " in refused(*elsewhere)
         run_ok(*arguments(tiny, "--out", cut, "--resume", *more))
     a, b = (json.loads((out / "spectra.json").read_text()) for out in (whole, cut))
     for key in ("forms", "selection", "reconstruction", "matrix", "queries"):
@@ -262,3 +267,15 @@ def test_too_little_text(tiny, tmp_path):  # noqa: F811
     command = arguments(tiny)
     command[command.index("--data") + 1] = tmp_path / "short.txt"
     assert "window" in refused(*command)
+
+
+def test_wrong_input_leaves_no_folder(tiny, tmp_path):  # noqa: F811
+    out = tmp_path / "out"
+    command = arguments(tiny, "--out", out)
+    for name, value in (("--n", 65), ("--data", tmp_path / "none.txt")):
+        wrong = list(command)
+        wrong[wrong.index(name) + 1] = value
+        refused(*wrong)
+    refused(*command, "--against", tmp_path / "none")
+    assert not list(tmp_path.glob("out*"))
+    run_ok(*command)

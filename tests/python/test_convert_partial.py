@@ -184,3 +184,27 @@ def test_resumes_to_the_same_result(tiny):  # noqa: F811
     run_ok(*arguments(tiny, cut, *steps, "--resume"))
     a, b = weights(whole), weights(cut)
     assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_what_is_exact_for_some_lengths_trains_at_others(tiny):  # noqa: F811
+    for i, more in enumerate((["--set", "longer=exact"], ["--set", "exact_up_to=8"])):
+        out = tiny / f"partial_exact_{i}"
+        run_ok(*arguments(tiny, out, *more))
+        assert list(summary(out)["before"]["kl"]) == [str(LENGTH)]
+        assert summary(out)["before"]["kl"][str(LENGTH)] > 0
+    line = refused(*arguments(tiny, tiny / "partial_never", "--set", f"exact_up_to={LENGTH}"))
+    assert "exact_up_to" in line and str(LENGTH) in line
+
+
+def test_one_row_of_linformer(tiny):  # noqa: F811
+    run_ok(*arguments(tiny, tiny / "linformer_one", kind="linformer", budget=1))
+
+
+def test_compared_texts_are_cut_to_what_both_take(tiny, tmp_path):  # noqa: F811
+    out = tiny / "partial_compared"
+    run_ok(*arguments(tiny, out, *UNTRAINED))
+    (tmp_path / "long.txt").write_text("\n".join(["wa1 " * 60, "wb2 wc3"] * 20) + "\n")
+    options = ["--data", tmp_path / "long.txt", "--kl-tokens", "100", "--json"]
+    for pair in ((tiny / "model", out), (out, tiny / "model")):
+        assert list(json.loads(run_ok("compare", *pair, *options))["kl"]) == [str(LENGTH)]
+    assert str(LENGTH) in refused("compare", tiny / "model", out, *options, "--lengths", LENGTH + 1)

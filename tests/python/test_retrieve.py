@@ -59,3 +59,14 @@ def test_bad_input(tiny, pairs, tmp_path):  # noqa: F811
     (tmp_path / "one.tsv").write_text("a\tb\n")
     assert "at least 2" in refused(*base, tmp_path / "one.tsv")
     assert "missing.tsv" in refused(*base, tmp_path / "missing.tsv")
+
+
+def test_blank_rows_are_no_texts(tiny, tmp_path):  # noqa: F811
+    path = tmp_path / "pairs.tsv"
+    path.write_text("wa1 wb2\twb2 wa1\n\t\nwc3 wd4\twd4 wc3\n")
+    found = json.loads(run_ok("retrieve", tiny / "model", "--pairs", path, "--json"))
+    assert found["texts"] == 2
+    path.write_text("wa1 wb2\twb2 wa1\nwc3\t \n")
+    line = refused("retrieve", tiny / "model", "--pairs", path)
+    assert "line 2" in line and "column 2" in line
+    assert "--columns" in refused("retrieve", tiny / "model", "--pairs", path, "--columns", "0,2")

@@ -107,7 +107,7 @@ class LinformerMixer : public BudgetMixer {
     const at::Tensor stretch = at::arange(n, at::kLong).mul(count).floor_divide(n);  // of each key
     at::Tensor mean = at::one_hot(stretch, count).t().to(at::kFloat);                // [P,n]
     mean = mean / mean.sum(1, /*keepdim=*/true);
-    key_proj_ = register_parameter("key_proj", mean.contiguous());
+    key_proj_ = register_parameter("key_proj", mean.clone());
     value_proj_ = register_parameter("value_proj", mean.clone());
   }
   std::optional<int64_t> max_keys() const override { return budget_.length; }

@@ -78,7 +78,7 @@ class PartialMixer : public Mixer {
   std::optional<ScoreReconstruction> start_from(const ScoreSample& scores) override;
   std::optional<int64_t> max_keys() const override {
     if (options_.get_string("longer") == "exact") return std::nullopt;
-    return std::max(budget_.length, options_.get_int("exact_up_to"));
+    return budget_.length;
   }
   bool shares_parameters() const override { return options_.get_string("sharing") == "shared"; }
   void share_parameters(Mixer& first) override;
@@ -122,8 +122,9 @@ PartialMixer::PartialMixer(const HeadLayout& layout, const Options& options)
                  "sharing ",
                  options.get_string("sharing"));
   const int64_t exact = options.get_int("exact_up_to");
-  HEDGEROW_CHECK(exact >= 0, kKind, ": exact_up_to must be at least 0; got ", exact);
   const int64_t n = budget_.length, count = budget_.positions;
+  HEDGEROW_CHECK(exact >= 0 && exact < n, kKind, ": exact_up_to must be in [0, ", n,
+                 "), below the length; got ", exact);
   std::vector<int64_t> lead;  // of R and the mean: [], [H], [1,n] or [H,n]
   if (by_query_) lead = {r_by_head_ ? layout.heads : 1, n};
   if (!by_query_ && r_by_head_) lead = {layout.heads};

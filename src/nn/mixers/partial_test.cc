@@ -145,6 +145,7 @@ TEST(Partial, QueriesOfAPartKeepTheirPositions) {
 TEST(Partial, LengthsThatAreExactOrRefused) {
   at::manual_seed(4);
   const auto mixer = make("partial", {{"exact_up_to", int64_t{6}}});
+  EXPECT_THROW(make("partial", {{"exact_up_to", kLength}}), Error);
   for (const int64_t length : {6, 7, 11}) {
     const Heads h = random_heads(length);
     const FixedProjector project(h.q, h.k, h.v);

@@ -52,14 +52,15 @@ void swap_mixers(const formats::Config& config, Encoder& encoder) {
 }
 
 // Tensors of two maps may have the same shapes, so that the weights say which one they are for.
+// plain: the heads before any mixer took softmax's place.
 void check_mixers(const formats::Config& config, const formats::Checkpoint& weights,
-                  Encoder& encoder) {
+                  const nn::HeadLayout& plain, Encoder& encoder) {
   const auto stored = weights.metadata().find(kMixersMetadata);
   if (stored == weights.metadata().end()) return;
   const std::string where =
       concat(weights.files().front(), ": metadata ", formats::quote(kMixersMetadata));
   const formats::Config made(formats::parse_json(stored->second, where), where);
-  const auto mixers = read_mixers(made, encoder.num_layers(), encoder.attention(0).shape().layout);
+  const auto mixers = read_mixers(made, encoder.num_layers(), plain);
   const std::string difference = mixer_difference(encoder, mixers);
   HEDGEROW_CHECK(difference.empty(), config.where(),
                  ": the mixers must be those that the weights were made with; got ", difference);
@@ -147,9 +148,11 @@ LoadedModel load_model(const std::string& folder, const LoadOptions& options) {
   model.pooling = read_pooling(folder);
   model.encoder = std::make_shared<Encoder>(type.read_config(config, weights));
   Encoder& encoder = *model.encoder;
+  const nn::HeadLayout plain =
+      encoder.num_layers() == 0 ? nn::HeadLayout{} : encoder.attention(0).shape().layout;
   swap_mixers(config, encoder);
   check_expected(options, folder, encoder);
-  check_mixers(config, weights, encoder);
+  check_mixers(config, weights, plain, encoder);
   encoder.to(options.dtype);
   const io::LoadRules rules{
       [&](const std::string& target) { return type.source(target, encoder.config()); },

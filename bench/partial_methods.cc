@@ -69,16 +69,20 @@ at::Tensor exact_attention(const AttentionBenchConfig&, const Tensors& x, bool c
   return ops::softmax_attention(x[0], x[1], x[2], {}, causal);
 }
 
-// The formula, for q [B,H,R,D], selected keys k [B,H,P,D] and hidden keys [R,S].
+// The formula, for q [B,H,R,D], selected keys k [B,H,P,D] and hidden keys [R,S]; reconstruction
+// [S,P] and mean [S], or [1,R,S,P] and [1,R,S] of the rows.
 at::Tensor weights_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& reconstruction,
                       const at::Tensor& mean, const at::Tensor& positions, const at::Tensor& hidden,
                       double* largest) {
   const at::Tensor exact = at::matmul(q, k.transpose(-1, -2)) * inverse_root(q.size(-1));
   const at::Tensor centred =
-      (exact - mean.index_select(0, positions)).masked_fill(hidden.index_select(1, positions), 0);
+      (exact - mean.index_select(-1, positions)).masked_fill(hidden.index_select(1, positions), 0);
+  const auto reconstructed = [](const at::Tensor& c, const at::Tensor& r) {
+    return r.dim() == 2 ? at::matmul(c, r.t()) : at::einsum("bhtp,tsp->bhts", {c, r.squeeze(0)});
+  };
   // rounding is of the terms of the sums
-  raise_to(at::matmul(centred.abs(), reconstruction.abs().t()) + mean.abs(), largest);
-  const at::Tensor scores = mean + at::matmul(centred, reconstruction.t());
+  raise_to(reconstructed(centred.abs(), reconstruction.abs()) + mean.abs(), largest);
+  const at::Tensor scores = mean + reconstructed(centred, reconstruction);
   return scores.masked_fill(hidden, -std::numeric_limits<double>::infinity()).softmax(-1);
 }
 
@@ -111,23 +115,6 @@ at::Tensor run_by_query(const AttentionBenchConfig& config, const Tensors& x, bo
       positions_of(config, length).expand({1, length, config.num_positions});
   return ops::partial_attention(x[0], x[1], x[2], positions, x[kR],
                                 {.mean = x[kMean], .is_causal = causal});
-}
-
-// R [1,R,S,P] and mean [1,R,S] are of the rows.
-at::Tensor by_query_rows(const AttentionBenchConfig& config, const Tensors& x,
-                         const at::Tensor& hidden, double* largest) {
-  const at::Tensor positions = positions_of(config, hidden.size(1));
-  const at::Tensor k = x[1].index_select(2, positions), mean = x[kMean];
-  const at::Tensor exact = at::matmul(x[0], k.transpose(-1, -2)) * inverse_root(x[0].size(-1));
-  const at::Tensor centred =
-      (exact - mean.index_select(2, positions)).masked_fill(hidden.index_select(1, positions), 0);
-  const auto reconstructed = [](const at::Tensor& c, const at::Tensor& r) {
-    return at::einsum("bhtp,tsp->bhts", {c, r.squeeze(0)});
-  };
-  raise_to(reconstructed(centred.abs(), x[kR].abs()) + mean.abs(), largest);
-  return (mean + reconstructed(centred, x[kR]))
-      .masked_fill(hidden, -std::numeric_limits<double>::infinity())
-      .softmax(-1);
 }
 
 // Scores of selected keys, R and values; the backward has two products of the first kind and, with
@@ -253,7 +240,6 @@ std::vector<BenchMethod> partial_methods() {
   by_query.name = "partial_by_query";
   by_query.family = "";
   by_query.run = run_by_query;
-  by_query.row_weights = by_query_rows;
   by_query.by_query = {kR, kMean};
   by_query.inputs = by_query_inputs;
   return {all_keys, selected, layer, by_query};

@@ -79,6 +79,29 @@ std::vector<at::Tensor> passes(const std::vector<std::string>& texts, const std:
   return out;
 }
 
+// A model and what it reads of the texts.
+struct Source {
+  models::LoadedModel model;
+  std::vector<at::Tensor> passes;
+  std::string digest;  // of the text and the weights; "" where no run could be resumed
+};
+
+Source read_source(const std::vector<std::string>& texts, const SpectraOptions& options,
+                   const CommonOptions& common, bool against) {
+  const std::string& folder = against ? options.against : options.model;
+  Source source{load_model(folder, common), {}, ""};
+  const int64_t most = source.model.encoder->max_tokens();
+  HEDGEROW_CHECK(options.length <= most, "--n: must be at most the ", against ? "" : "model's ",
+                 most, " positions", against ? " of --against" : "", "; got ", options.length);
+  source.passes = passes(texts, folder, options);
+  if (options.out.empty()) return source;
+  source.digest = concat("data ", data::hex_md5(read_file(options.data)), " model");
+  const formats::Checkpoint weights = formats::Checkpoint::open(folder);
+  for (const std::string& file : weights.files())
+    source.digest += " " + data::hex_md5(read_file(file));
+  return source;
+}
+
 // Collects what the options ask for, from where an interrupted run of the same name was.
 class Collection {
  public:
@@ -86,9 +109,8 @@ class Collection {
              const convert::OutFolder* out, bool quiet)
       : options_(options), common_(common), out_(out), quiet_(quiet) {}
 
-  analysis::ScoreCollector run(const std::string& name, const models::LoadedModel& loaded,
-                               const std::vector<at::Tensor>& passes, bool by_query) {
-    models::Encoder& model = *loaded.encoder;
+  analysis::ScoreCollector run(const std::string& name, const Source& source, bool by_query) {
+    models::Encoder& model = *source.model.encoder;
     analysis::ScoreOptions wanted;
     wanted.length = options_.length;
     wanted.by_query = wanted.pool_heads = by_query;
@@ -103,20 +125,16 @@ class Collection {
                    static_cast<long long>(model.num_layers()));
     const std::string folder = out_ == nullptr ? "" : out_->file("training/") + name;
     // What sums of an interrupted run must be of.
-    std::string stage = concat(name, " n ", options_.length, " windows ", options_.num_windows,
-                               " matrices ", wanted.matrix_rank, " dtype ", common_.dtype);
-    if (out_ != nullptr) {
-      stage += concat(" data ", data::hex_md5(read_file(options_.data)), " model");
-      const formats::Checkpoint weights = formats::Checkpoint::open(loaded.folder);
-      for (const std::string& file : weights.files()) stage += " " + data::hex_md5(read_file(file));
-    }
+    const std::string stage =
+        concat(name, " n ", options_.length, " windows ", options_.num_windows, " matrices ",
+               wanted.matrix_rank, " dtype ", common_.dtype, " ", source.digest);
     if (out_ != nullptr && train::has_checkpoint(folder)) {
       auto state = scores.state();
       for (auto& [key, value] : state) value = value.clone();
       train::load_checkpoint(folder, stage, state);
       scores.restore(state);
     }
-    const auto total = static_cast<int64_t>(passes.size());
+    const auto total = static_cast<int64_t>(source.passes.size());
     train::Progress progress(name, total, quiet_, scores.num_passes());
     Timer since_save;
     const auto save = [&] {
@@ -128,7 +146,7 @@ class Collection {
     };
     while (scores.num_passes() < total) {
       try {
-        scores.add(passes[static_cast<size_t>(scores.num_passes())]);
+        scores.add(source.passes[static_cast<size_t>(scores.num_passes())]);
       } catch (const Interrupted&) {
         if (out_ != nullptr) save();
         throw;
@@ -177,27 +195,18 @@ void print(const Json& spectra, const SpectraOptions& options) {
 // Reads everything before it claims the folder.
 Json measure(const SpectraOptions& options, const CommonOptions& common, convert::OutFolder* out) {
   const bool quiet = common.quiet || common.json;
-  models::LoadedModel model = load_model(options.model, common);
-  models::Encoder& encoder = *model.encoder;
-  HEDGEROW_CHECK(options.length <= encoder.max_tokens(), "--n: must be at most the model's ",
-                 encoder.max_tokens(), " positions; got ", options.length);
   const std::vector<std::string> texts =
       data::read_texts(options.data, data::read_options(options.data, options.column));
-  const std::vector<at::Tensor> windows = passes(texts, options.model, options);
-  models::LoadedModel other;
-  std::vector<at::Tensor> other_windows;
-  if (!options.against.empty()) {
-    other = load_model(options.against, common);
-    HEDGEROW_CHECK(options.length <= other.encoder->max_tokens(), "--n: must be at most the ",
-                   other.encoder->max_tokens(), " positions of --against; got ", options.length);
-    other_windows = passes(texts, options.against, options);
-  }
+  const Source source = read_source(texts, options, common, /*against=*/false);
+  Source other;
+  if (!options.against.empty()) other = read_source(texts, options, common, /*against=*/true);
+  models::Encoder& encoder = *source.model.encoder;
   if (out) {
     out->prepare();
     std::filesystem::create_directories(out->file("training"));
   }
   Collection collection(options, common, out, quiet);
-  const analysis::ScoreCollector scores = collection.run("scores", model, windows, false);
+  const analysis::ScoreCollector scores = collection.run("scores", source, false);
   const analysis::ScoreReportOptions report{options.positions, common.seed};
   Json spectra = {{"format", 1},
                   {"model", describe_model(options.model, encoder)},
@@ -211,15 +220,15 @@ Json measure(const SpectraOptions& options, const CommonOptions& common, convert
   spectra["reconstruction"] = analysis::describe_reconstruction(scores, report);
   if (options.matrix_rank > 0) spectra["matrix"] = analysis::describe_matrices(scores, kPairs);
   if (options.by_query) {
-    const analysis::ScoreCollector own = collection.run("queries", model, windows, true);
+    const analysis::ScoreCollector own = collection.run("queries", source, true);
     int64_t count = *std::min_element(options.positions.begin(), options.positions.end());
     for (const int64_t p : options.positions)
       if (p <= kQueryPositions) count = std::max(count, p);
     spectra["queries"] = analysis::describe_queries(scores, own, count);
   }
   if (!options.against.empty()) {
-    const analysis::ScoreCollector others = collection.run("against", other, other_windows, false);
-    spectra["against"] = {{"model", describe_model(options.against, *other.encoder)},
+    const analysis::ScoreCollector others = collection.run("against", other, false);
+    spectra["against"] = {{"model", describe_model(options.against, *other.model.encoder)},
                           {"forms", analysis::describe_against(scores, others, report)}};
   }
   const nn::HeadLayout& heads = encoder.attention(0).mixer().layout();

@@ -176,6 +176,12 @@ def test_transformers_refuses_a_converted_folder(tmp_path):
         transformers.AutoModel.from_pretrained(folder)
 
 
+def refused_forward(folder, tmp_path):
+    source = tmp_path / "ids.json"
+    source.write_text('{"input_ids": [[1, 2, 3]]}')
+    return refused("forward", folder, "--input", source, "--output", tmp_path / "out")
+
+
 def edit(folder, change):
     path = folder / "config.json"
     config = json.loads(path.read_text())
@@ -202,9 +208,7 @@ def test_contradictions_are_refused(tmp_path, change, word):
     tiny_folder(folder)
     convert_by_hand(folder, "exp", False)
     edit(folder, change)
-    source = tmp_path / "ids.json"
-    source.write_text('{"input_ids": [[1, 2, 3]]}')
-    message = refused("forward", folder, "--input", source, "--output", tmp_path / "out")
+    message = refused_forward(folder, tmp_path)
     assert word in message
 
 
@@ -233,9 +237,7 @@ def test_mixers_are_those_that_the_weights_were_made_with(tmp_path, text, words)
     tiny_folder(folder)
     convert_by_hand(folder, "exp", False)
     write_metadata(folder, text)
-    source = tmp_path / "ids.json"
-    source.write_text('{"input_ids": [[1, 2, 3]]}')
-    message = refused("forward", folder, "--input", source, "--output", tmp_path / "out")
+    message = refused_forward(folder, tmp_path)
     assert all(word in message for word in words) and len(message) < 600
 
 

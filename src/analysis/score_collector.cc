@@ -59,7 +59,7 @@ int64_t ScoreCollector::bytes(models::Encoder& model, const ScoreOptions& option
 
 ScoreCollector::ScoreCollector(models::Encoder& model, const ScoreOptions& options)
     : model_(model), options_(options) {
-  const int64_t positions = model.config().max_positions;
+  const int64_t positions = model.max_tokens();
   HEDGEROW_CHECK(options.length >= 1 && options.length <= positions, "scores: n must be in [1, ",
                  positions, "], the model's positions; got ", options.length);
   HEDGEROW_CHECK(options.num_parts >= 1, "scores: there must be at least 1 part; got ",

@@ -77,6 +77,7 @@ nn::OptionValue parse_value(const nn::OptionSpec& spec, const std::string& text)
 std::map<std::string, nn::OptionValue> mixer_options(const ConvertOptions& options) {
   const nn::MixerType& type = nn::mixer_type(options.config.kind);
   std::map<std::string, nn::OptionValue> given;
+  if (convert::preset(options.config.preset).thorough_options) given = type.thorough_options;
   std::vector<std::string> all = options.set;
   if (!options.map.empty()) all.push_back("map=" + options.map);
   if (!options.alpha.empty()) all.push_back("alpha=" + options.alpha);

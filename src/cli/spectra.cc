@@ -201,6 +201,17 @@ Json measure(const SpectraOptions& options, const CommonOptions& common, convert
   Source other;
   if (!options.against.empty()) other = read_source(texts, options, common, /*against=*/true);
   models::Encoder& encoder = *source.model.encoder;
+  int64_t of_queries = *std::min_element(options.positions.begin(), options.positions.end());
+  for (const int64_t p : options.positions)
+    if (p <= kQueryPositions) of_queries = std::max(of_queries, p);
+  if (options.by_query) {
+    int64_t windows = 0;
+    for (const at::Tensor& pass : source.passes) windows += pass.size(0);
+    const int64_t heads = encoder.attention(0).mixer().layout().key_heads;
+    HEDGEROW_CHECK(windows * heads > of_queries, "--by-query: ", of_queries,
+                   " positions of one query need more rows than positions; got ", windows,
+                   " windows of ", heads, " heads from ", options.data);
+  }
   if (out) {
     out->prepare();
     std::filesystem::create_directories(out->file("training"));
@@ -221,10 +232,7 @@ Json measure(const SpectraOptions& options, const CommonOptions& common, convert
   if (options.matrix_rank > 0) spectra["matrix"] = analysis::describe_matrices(scores, kPairs);
   if (options.by_query) {
     const analysis::ScoreCollector own = collection.run("queries", source, true);
-    int64_t count = *std::min_element(options.positions.begin(), options.positions.end());
-    for (const int64_t p : options.positions)
-      if (p <= kQueryPositions) count = std::max(count, p);
-    spectra["queries"] = analysis::describe_queries(scores, own, count);
+    spectra["queries"] = analysis::describe_queries(scores, own, of_queries);
   }
   if (!options.against.empty()) {
     const analysis::ScoreCollector others = collection.run("against", other, false);

@@ -235,17 +235,17 @@ formats::Json make_maps(const TextEncoder& encoder, const Corpus& corpus, models
   formats::Json sentences = formats::Json::array();
   const int64_t num_texts = static_cast<int64_t>(corpus.heldout.size());
   const int64_t count = std::min(kNumMapTexts, num_texts);
+  const int64_t most = std::min(teacher.max_tokens(), model.max_tokens());
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = i * num_texts / count;
-    const int64_t longest = std::min(kMapTokens, model.max_tokens());
     const std::vector<int64_t> ids =
-        encoder.wrap(body_of(corpus, corpus.heldout[row]), longest).ids;
+        encoder.wrap(body_of(corpus, corpus.heldout[row]), std::min(kMapTokens, most)).ids;
     sentences.push_back(map_of(encoder, corpus.heldout_texts[row], ids, teacher, model));
   }
   // Running text as one long input.
   std::vector<int64_t> body;
   std::string text;
-  const int64_t wanted = std::min(kPassageTokens, model.max_tokens());
+  const int64_t wanted = std::min(kPassageTokens, most);
   for (int64_t i = 0; i < num_texts && static_cast<int64_t>(body.size()) < wanted; ++i) {
     const std::vector<int64_t> next = body_of(corpus, corpus.heldout[i]);
     body.insert(body.end(), next.begin(), next.end());

@@ -69,6 +69,7 @@ struct Preset {
   DistilConfig distil;
   RecoverConfig recover;
   VerifyConfig verify;
+  bool thorough_options = false;  // the mechanism's options of that name (nn/mixer.h)
 };
 
 const std::vector<Preset>& presets();

@@ -155,14 +155,10 @@ void Conversion::swap_mixers() {
 // Lengths and batches that were not asked for become what the model can take; those that were are
 // refused.
 void Conversion::fit_lengths() {
-  int64_t most = model_.encoder->max_tokens();
-  // Of a mechanism that is exact at some lengths: where it is not.
-  const auto option = [&](const char* name, int64_t otherwise) {
-    const auto found = config_.options.find(name);
-    return found == config_.options.end() ? otherwise : std::get<int64_t>(found->second);
-  };
-  if (config_.join) most = std::min(most, option("length", most));
-  const int64_t exact = option("exact_up_to", 0);
+  int64_t most = std::min(teacher_.encoder->max_tokens(), model_.encoder->max_tokens());
+  const nn::KeyRange made_for = model_.encoder->attention(layers_.front()).mixer().made_for();
+  if (config_.join) most = std::min(most, made_for.most.value_or(most));
+  const int64_t exact = made_for.above;
   RecoverConfig& recover = config_.recover;
   if (recover.fit_length) recover.length = std::min(recover.length, most);
   HEDGEROW_CHECK(recover.length <= most, "--length: a text must have at most ", most,

@@ -164,13 +164,18 @@ std::vector<at::Tensor> spread_windows(const Corpus& corpus, int64_t length, int
   HEDGEROW_CHECK(length > fixed, "windows: must be longer than their ", fixed,
                  " special tokens; got ", length);
   const int64_t num_texts = static_cast<int64_t>(corpus.train_bodies.size());
-  const int64_t num_windows = passes * windows_per_pass;
+  int64_t num_tokens = 0;
+  for (const auto& body : corpus.train_bodies) num_tokens += static_cast<int64_t>(body.size());
+  const int64_t num_windows =
+      std::clamp<int64_t>(num_tokens / (length - fixed), 1, passes * windows_per_pass);
+  const int64_t of_pass = (num_windows + passes - 1) / passes;
   std::vector<at::Tensor> out;
-  for (int64_t begin = 0; begin < num_windows; begin += windows_per_pass) {
+  for (int64_t begin = 0; begin < num_windows; begin += of_pass) {
+    const int64_t end = std::min(begin + of_pass, num_windows);
     std::vector<int64_t> ids;
-    for (int64_t n = begin; n < begin + windows_per_pass; ++n)
+    for (int64_t n = begin; n < end; ++n)
       append_window(corpus, corpus.train_bodies, n * num_texts / num_windows, length, ids);
-    out.push_back(at::tensor(ids, at::kLong).view({windows_per_pass, length}));
+    out.push_back(at::tensor(ids, at::kLong).view({end - begin, length}));
   }
   return out;
 }

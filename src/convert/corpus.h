@@ -36,7 +36,8 @@ Corpus load_corpus(const ConvertConfig& config, int64_t max_length);
 void append_window(const Corpus& corpus, const std::vector<std::vector<int64_t>>& bodies,
                    int64_t text, int64_t length, std::vector<int64_t>& ids);
 
-// [B,length] windows of running text from places spread over the training texts, in `passes` of B.
+// [B,length] windows of running text from places spread over the training texts: `passes` of
+// `windows_per_pass`, or as many as the texts fill (at least 1), in at most as many passes.
 std::vector<at::Tensor> spread_windows(const Corpus& corpus, int64_t length, int64_t passes,
                                        int64_t windows_per_pass);
 

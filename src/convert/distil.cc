@@ -40,10 +40,10 @@ class DistilObjective : public train::Objective {
         corpus_(corpus),
         config_(config),
         seed_(seed) {
-    const int64_t positions = teacher.config().max_positions;
+    const int64_t most = teacher.max_tokens();
     for (int64_t length : config.lengths)
-      if (length <= positions) lengths_.push_back(length);
-    if (lengths_.empty()) lengths_.push_back(positions);
+      if (length <= most) lengths_.push_back(length);
+    if (lengths_.empty()) lengths_.push_back(most);
     const int64_t fixed = static_cast<int64_t>(corpus.prefix.size() + corpus.suffix.size());
     HEDGEROW_CHECK(*std::min_element(lengths_.begin(), lengths_.end()) > fixed,
                    "distil: a window must be longer than its ", fixed, " special tokens; got ",

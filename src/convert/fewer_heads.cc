@@ -35,7 +35,7 @@ void start_fewer_heads(models::Encoder& teacher, models::Encoder& model,
   }
   if (fewer.empty()) return;
   std::vector<models::EncoderInput> inputs;
-  const int64_t length = std::min(kWindow, teacher.config().max_positions);
+  const int64_t length = std::min(kWindow, teacher.max_tokens());
   for (const at::Tensor& ids : spread_windows(corpus, length, kPasses, kWindowsPerPass))
     inputs.push_back({ids, {}, {}, {}});
   const std::vector<nn::HeadGrams> grams = analysis::head_grams(teacher, fewer, inputs);

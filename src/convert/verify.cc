@@ -44,8 +44,7 @@ Verifier::Verifier(const models::LoadedModel& teacher, Data data, bool quiet)
   for (const auto& body : data_.bodies) num_tokens += static_cast<int64_t>(body.size());
   const int64_t fixed = static_cast<int64_t>(data_.prefix.size() + data_.suffix.size());
   for (const int64_t length : data_.kl_lengths) {
-    if (length > teacher.encoder->config().max_positions || length <= fixed ||
-        num_tokens < length - fixed)
+    if (length > teacher.encoder->max_tokens() || length <= fixed || num_tokens < length - fixed)
       continue;
     windows_[length] = make_windows(data_, length, std::max<int64_t>(1, data_.kl_tokens / length));
   }

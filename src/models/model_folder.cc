@@ -158,6 +158,13 @@ LoadedModel load_model(const std::string& folder, const LoadOptions& options) {
       [&](const std::string& target) { return type.source(target, encoder.config()); },
       [&](const std::string& stored) { return type.may_ignore(stored, encoder.config()); }};
   io::load_tensors(weights, concat("model: ", folder), all_tensors(encoder), rules);
+  for (int64_t i = 0; i < encoder.num_layers(); ++i) {
+    try {
+      encoder.attention(i).mixer().check_loaded();
+    } catch (const Error& e) {
+      throw Error(concat("model: ", folder, ": layer ", i, ": ", e.what()));
+    }
+  }
   share_parameters(encoder);
   encoder.eval();
   return model;

@@ -120,6 +120,12 @@ struct MixInput {
   int64_t first_position = 0;
 };
 
+// Numbers of keys: more than `above`, at most `most` where that is given.
+struct KeyRange {
+  int64_t above = 0;
+  std::optional<int64_t> most;
+};
+
 class Mixer : public torch::nn::Module {
  public:
   virtual std::string kind() const = 0;
@@ -151,6 +157,13 @@ class Mixer : public torch::nn::Module {
 
   // The most keys that a call may have; none: any number.
   virtual std::optional<int64_t> max_keys() const { return std::nullopt; }
+
+  // Throws Error where what a checkpoint held cannot be: shapes fit, values may not.
+  virtual void check_loaded() const {}
+
+  // The keys of sequences that it is made for, which conversions train and verify it with. With
+  // others it is exact attention, or refuses them (max_keys()).
+  virtual KeyRange made_for() const { return {}; }
 
   // Where the mechanism has parameters that are common to layers: takes those of `first`, the same
   // mechanism with the same options in the lowest such layer, in the place of its own.
@@ -184,6 +197,8 @@ struct MixerType {
   // Made for sequences of one length: conversions join texts to it.
   bool one_length = false;
   double start_lr = 3e-2;  // learning rate while the parameters train alone
+  // In the place of the defaults where quality is worth more training: a thorough conversion's.
+  std::map<std::string, OptionValue> thorough_options = {};
 };
 
 // The explicit list of mechanisms (mixers/registry.cc).

@@ -35,14 +35,15 @@ double largest_variance(const at::Tensor& covariance) {
   return covariance.diagonal().max().item<double>();
 }
 
-std::vector<int64_t> pivots(at::Tensor covariance, int64_t count) {
+// `before`: positions that were chosen already, for the message.
+std::vector<int64_t> pivots(at::Tensor covariance, int64_t count, int64_t before) {
   const double least = kNoVariance * largest_variance(covariance);
   std::vector<int64_t> chosen;
   while (static_cast<int64_t>(chosen.size()) < count) {
     const int64_t j = covariance.diagonal().argmax().item<int64_t>();
     HEDGEROW_CHECK(covariance[j][j].item<double>() > least,
-                   "selection: the covariance must have a rank of at least ", count,
-                   ", the positions asked for; got ", chosen.size());
+                   "selection: the covariance must have a rank of at least ", before + count,
+                   ", the positions asked for; got ", before + static_cast<int64_t>(chosen.size()));
     chosen.push_back(j);
     covariance = without(covariance, j);
   }
@@ -54,11 +55,12 @@ std::vector<int64_t> listed(const at::Tensor& positions) {
   return {p.const_data_ptr<int64_t>(), p.const_data_ptr<int64_t>() + p.numel()};
 }
 
-std::vector<int64_t> greedily(const at::Tensor& covariance, int64_t count) {
+std::vector<int64_t> greedily(const at::Tensor& covariance, int64_t count, int64_t before) {
   try {
     return listed(ops::greedy_positions(covariance, count));
   } catch (const c10::Error& e) {
-    throw Error(concat("selection: ", e.what_without_backtrace()));
+    throw Error(concat("selection", before > 0 ? ", beside position 0: " : ": ",
+                       e.what_without_backtrace()));
   }
 }
 
@@ -87,8 +89,9 @@ std::vector<int64_t> choose(const std::string& method, const at::Tensor& covaria
   if (more == 0) return chosen;
   if (method == "greedy" || method == "cholesky") {
     const at::Tensor rest = first ? without(covariance, 0) : covariance;
+    const int64_t before = count - more;
     const std::vector<int64_t> others =
-        method == "cholesky" ? pivots(rest, more) : greedily(rest, more);
+        method == "cholesky" ? pivots(rest, more, before) : greedily(rest, more, before);
     chosen.insert(chosen.end(), others.begin(), others.end());
     return chosen;
   }
@@ -207,7 +210,8 @@ ScoreReconstruction fit_reconstruction(const std::vector<ScoreMoments>& parts,
       errors = errors.defined() ? errors + error : error;
       totals = totals.defined() ? totals + total : total;
     }
-    const at::Tensor left = errors / totals;
+    at::Tensor left = errors / totals;
+    if (parts.size() == 1) left.fill_(std::numeric_limits<double>::quiet_NaN());
     const at::Tensor matrix = least_squares(all.covariance(), positions, ridge);
     if (!best.left.defined()) {
       best.left = left;

@@ -39,13 +39,12 @@ struct ScoreReconstruction {
   at::Tensor matrix;  // [groups..,n,P] float64
   at::Tensor mean;    // [groups..,n]
   at::Tensor ridge;   // [groups..]: what was added, relative to the mean variance of the selected
-  at::Tensor left;    // [groups..]: share of held-out variance that is left
+  at::Tensor left;    // [groups..]: share of held-out variance that is left; of one part NaN
 };
 
 // Least squares with a ridge, chosen for each group by cross-validation over the parts: moments of
 // different texts. positions [P] for all groups, or [groups..,P]. One part alone takes the least
-// ridge, and its share is that of the text it was fitted to. Throws Error with fewer rows than
-// positions.
+// ridge. Throws Error with fewer rows than positions.
 ScoreReconstruction fit_reconstruction(const std::vector<ScoreMoments>& parts,
                                        const at::Tensor& positions);
 

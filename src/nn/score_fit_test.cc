@@ -238,6 +238,15 @@ TEST(FitReconstruction, GroupsAreFittedByThemselves) {
   }
 }
 
+// Nothing was held out, so nothing is said of it.
+TEST(FitReconstruction, OnePartAloneLeavesTheShareOpen) {
+  at::manual_seed(10);
+  const at::Tensor p = at::tensor({0, 3}, at::kLong);
+  const ScoreReconstruction fit = fit_reconstruction({moments_of(some_rows({40}, 5))}, p);
+  EXPECT_TRUE(std::isnan(fit.left.item<double>()));
+  EXPECT_TRUE(fit.matrix.isfinite().all().item<bool>());
+}
+
 TEST(FitReconstruction, TooLittleDataIsRefused) {
   const std::vector<ScoreMoments> few = {moments_of(at::randn({2, 5}, at::kDouble))};
   EXPECT_THROW(fit_reconstruction(few, at::tensor({0, 1}, at::kLong)), Error);

@@ -257,6 +257,18 @@ def test_bad_options(tiny, more, words):  # noqa: F811
         assert word in line
 
 
+def test_one_window(tiny, tmp_path):  # noqa: F811
+    """Nothing is held out of it, which the report says; positions by query need more."""
+    out = tmp_path / "one"
+    run_ok(*arguments(tiny, "--windows", "1", "--out", out, "--quiet"))
+    fits = json.loads((out / "spectra.json").read_text())["reconstruction"]
+    assert {left for fit in fits for layer in fit["heldout_residual"] for left in layer} == {None}
+    assert (out / "report.html").exists()
+    line = refused(*arguments(tiny, "--windows", "1", "--by-query", "--out", tmp_path / "two"))
+    assert "--by-query" in line and "1 windows of 4 heads" in line
+    assert list(tmp_path.iterdir()) == [out]
+
+
 def test_options_of_spectra_need_spectra(tiny):  # noqa: F811
     line = refused("analyze", tiny / "model", "--data", tiny / "text.txt", "--n", "8")
     assert "--n" in line and "heads" in line

@@ -387,6 +387,27 @@ def test_bad_data(tiny, tmp_path, content, needle):
     assert list(tmp_path.iterdir()) == [data], "nothing is left behind"
 
 
+def test_thorough_options_are_the_mechanisms(tiny, tmp_path):
+    untrained = ["--preset", "thorough", "--distil-steps", "0", "--recover-steps", "0"]
+
+    def options(name, *more):
+        command = arguments(tiny, tmp_path / name, *untrained, *more)
+        at = command.index("--preset")
+        del command[at : at + 2]
+        run_ok(*command)
+        config = json.loads((tmp_path / name / "config.json").read_text())["hedgerow"]["layers"][0]
+        width = next(v.shape[2] for k, v in weights(tmp_path / name).items() if k.endswith(".wq"))
+        return config, width
+
+    config, width = options("wide")
+    assert config["expansion"] == 2 and width == 16
+    config, width = options("given", "--set", "expansion=1")
+    assert config["expansion"] == 1 and width == 8
+    command = arguments(tiny, tmp_path / "entmax", *untrained)
+    command[command.index("hedgehog")] = "entmax"
+    run_ok(*command[: command.index("--preset")], *command[command.index("--preset") + 2 :])
+
+
 def test_long_lines(tiny, tmp_path):
     data = tmp_path / "long.txt"
     rng = random.Random(3)
@@ -405,6 +426,8 @@ def test_long_lines(tiny, tmp_path):
         (["--map", "nothing"], "softmax_joint"),
         (["--set", "colour=red"], "map"),
         (["--set", "bias"], "NAME=VALUE"),
+        (["--set", "width=99999999999"], "65536"),
+        (["--set", "expansion=0"], "expansion"),
         (["--layers", "0,9"], "--layers"),
         (["--layers", "x"], "--layers"),
         (["--layers", "0-99999999999"], "10000"),

@@ -196,6 +196,53 @@ def test_what_is_exact_for_some_lengths_trains_at_others(tiny):  # noqa: F811
     assert "exact_up_to" in line and str(LENGTH) in line
 
 
+def test_back_to_softmax(tiny, tmp_path):  # noqa: F811
+    """The teacher's length, not only the model's, limits what is verified."""
+    out = tiny / "partial_first"
+    run_ok(*arguments(tiny, out, *UNTRAINED))
+    command = arguments(tiny, tmp_path / "softmax", *UNTRAINED)
+    command[1], command[command.index("--to") + 1] = out, "softmax"
+    run_ok(*command[: command.index("--set")])
+    assert list(summary(tmp_path / "softmax")["before"]["kl"]) == [str(LENGTH)]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [[], ["--set", "positions=query"], ["--set", "positions=head", "--sharing", "head"]],
+)
+@pytest.mark.parametrize("wrong", [LENGTH, -1, 2])
+def test_positions_of_a_checkpoint_are_checked(tiny, tmp_path, more, wrong):  # noqa: F811
+    out = tmp_path / "partial"
+    run_ok(*arguments(tiny, out, *UNTRAINED, *more))
+    ours = weights(out)
+    name = next(name for name in ours if name.endswith("1.attention.hedgerow.positions"))
+    ours[name][..., -2:] = torch.tensor([2, wrong])
+    with safetensors.safe_open(out / "model.safetensors", "pt") as file:
+        metadata = file.metadata()
+    safetensors.torch.save_file(ours, out / "model.safetensors", metadata=metadata)
+    line = refused("info", out)
+    assert "layer 1" in line and f"[0, {LENGTH})" in line and "partial" in line
+
+
+def test_little_text_is_not_read_twice(tiny, tmp_path):  # noqa: F811
+    """Windows of a short text do not repeat; one of them says nothing of held-out text."""
+    words = (tiny / "text.txt").read_text().split()
+    room = LENGTH - 2
+    common = ["--set", "mean=common", "--set", "weighted=false"]
+    for windows, known in ((1, False), (9, True)):
+        text = tmp_path / f"{windows}.txt"
+        text.write_text("\n".join(" ".join(words[i : i + 5]) for i in range(0, room * windows, 5)))
+        out = tmp_path / f"out{windows}"
+        command = arguments(tiny, out, *UNTRAINED, *common, "--heldout", tiny / "text.txt")
+        command[command.index("--data") + 1] = text
+        run_ok(*command)
+        fit = json.loads((out / "analysis.json").read_text())["score_fit"]
+        assert fit["windows"] == windows
+        assert all(
+            (left is not None) == known for layer in fit["heldout_residual"] for left in layer
+        )
+
+
 def test_one_row_of_linformer(tiny):  # noqa: F811
     run_ok(*arguments(tiny, tiny / "linformer_one", kind="linformer", budget=1))
 

@@ -24,6 +24,7 @@ class BudgetMixer : public Mixer {
   std::string kind() const override { return kind_; }
   const Options& options() const override { return options_; }
   const HeadLayout& layout() const override { return layout_; }
+  KeyRange made_for() const override { return {0, budget_.length}; }
   at::Tensor log_weights(const MixInput& in) override {
     return log_of_weights(weights(in).clamp_min(0), in.mask);
   }
@@ -68,6 +69,7 @@ class SelectedKeysMixer : public BudgetMixer {
     positions_.copy_(chosen_positions(options_, pooled, scores.mean_weights.mean({0, 1})));
     return std::nullopt;
   }
+  void check_loaded() const override { check_positions(kind_, positions_, budget_.length); }
   std::optional<int64_t> max_keys() const override { return budget_.length; }
 
   at::Tensor mix(const MixInput& in) override {

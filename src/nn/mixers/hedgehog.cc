@@ -13,6 +13,9 @@
 namespace hedgerow::nn {
 namespace {
 
+// Of a map. Beyond it a token's features and the running sums outweigh every model.
+constexpr int64_t kMostWidth = int64_t{1} << 16;
+
 const std::vector<OptionSpec>& option_specs() {
   static const std::vector<OptionSpec> specs = {
       // softmax distilled closer than exp in trials on MiniLM, at every length.
@@ -21,7 +24,11 @@ const std::vector<OptionSpec>& option_specs() {
        "feature map",
        {"exp", "softmax", "softmax_joint", "elu", "relu", "taylor", "exp_half", "performer",
         "cosformer"}},
-      {"width", int64_t{0}, "width E of the map before its non-linearity; 0: the head's width", {}},
+      {"width",
+       int64_t{0},
+       "width E of the map before its non-linearity; 0: the head's width times expansion",
+       {}},
+      {"expansion", int64_t{1}, "width of the map as a multiple of the head's", {}},
       {"bias", false, "a bias in the map (relu always has one)", {}},
       {"seed",
        int64_t{0},
@@ -111,11 +118,16 @@ HedgehogMixer::HedgehogMixer(const HeadLayout& layout, const Options& given)
   options_ = Options("hedgehog", option_specs(), values);
   const int64_t dim = layout.head_dim;
   const int64_t asked = options_.get_int("width");
-  HEDGEROW_CHECK(asked >= 0, "hedgehog: width must be at least 0; got ", asked);
+  HEDGEROW_CHECK(asked >= 0 && asked <= kMostWidth, "hedgehog: width must be in [0, ", kMostWidth,
+                 "]; got ", asked);
+  const int64_t expansion = options_.get_int("expansion");
+  const int64_t most = kMostWidth / std::max<int64_t>(dim, 1);
+  HEDGEROW_CHECK(expansion >= 1 && expansion <= most, "hedgehog: expansion must be in [1, ", most,
+                 "]; got ", expansion);
   HEDGEROW_CHECK(options_.get_int("max_length") > 0, "hedgehog: max_length must be positive; got ",
                  options_.get_int("max_length"));
   check_one_head_count("hedgehog", layout);
-  const int64_t width = asked == 0 ? dim : asked;
+  const int64_t width = asked == 0 ? dim * expansion : asked;
   if (map_ == "performer") {
     // One projection for both sides: the estimate of exp(q.k) rests on it.
     const at::Tensor w = orthogonal_map(layout.kv_heads, dim, width, options_.get_int("seed"));
@@ -221,11 +233,17 @@ at::Tensor HedgehogMixer::log_weights(const MixInput& in) {
 
 const MixerType& hedgehog_mixer_type() {
   static const MixerType type{
-      "hedgehog", "Hedgehog linear attention: learned feature maps, running sums over keys",
-      option_specs(), true,
+      "hedgehog",
+      "Hedgehog linear attention: learned feature maps, running sums over keys",
+      option_specs(),
+      true,
       [](const HeadLayout& layout, const Options& options) -> std::shared_ptr<Mixer> {
         return std::make_shared<HedgehogMixer>(layout, options);
-      }};
+      },
+      /*imitates_softmax=*/true,
+      /*one_length=*/false,
+      /*start_lr=*/3e-2,
+      /*thorough_options=*/{{"expansion", int64_t{2}}}};
   return type;
 }
 

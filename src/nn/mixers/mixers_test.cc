@@ -310,6 +310,20 @@ TEST(Hedgehog, ParametersOfEachMap) {
       make_mixer("hedgehog", layout, {{"map", std::string("performer")}})->parameters().empty());
 }
 
+TEST(Hedgehog, WidthIsAMultipleOfTheHeadsUnlessGiven) {
+  const HeadLayout layout = HeadLayout::multi_head(4, 5, 2);
+  const auto width = [&](int64_t given, int64_t expansion) {
+    const auto mixer = make_mixer("hedgehog", layout, {{"width", given}, {"expansion", expansion}});
+    return mixer->named_parameters()["wk"].size(2);
+  };
+  EXPECT_EQ(width(0, 1), 5);
+  EXPECT_EQ(width(0, 3), 15);
+  EXPECT_EQ(width(4, 3), 4);
+  EXPECT_THROW(width(0, 0), Error);
+  EXPECT_THROW(width(0, 65536 / 5 + 1), Error);
+  EXPECT_THROW(width(65537, 1), Error);
+}
+
 // Equal columns would stay equal in training.
 TEST(Hedgehog, WideMapsStartAsTheIdentityBesideDistinctSeededColumns) {
   const HeadLayout layout = HeadLayout::multi_head(4, 5, 2);

@@ -76,10 +76,12 @@ class PartialMixer : public Mixer {
     return request;
   }
   std::optional<ScoreReconstruction> start_from(const ScoreSample& scores) override;
+  void check_loaded() const override { check_positions(kKind, positions_, budget_.length); }
   std::optional<int64_t> max_keys() const override {
     if (options_.get_string("longer") == "exact") return std::nullopt;
     return budget_.length;
   }
+  KeyRange made_for() const override { return {options_.get_int("exact_up_to"), budget_.length}; }
   bool shares_parameters() const override { return options_.get_string("sharing") == "shared"; }
   void share_parameters(Mixer& first) override;
 

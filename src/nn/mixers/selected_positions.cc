@@ -50,16 +50,24 @@ at::Tensor chosen_positions(const Options& options, const std::vector<ScoreMomen
   return std::get<0>(chosen.sort(-1));
 }
 
+void check_positions(const std::string& kind, const at::Tensor& positions, int64_t length) {
+  const at::Tensor rows = positions.contiguous();
+  const int64_t* const begin = rows.const_data_ptr<int64_t>();
+  const int64_t count = rows.size(-1);
+  for (const int64_t* p = begin; p != begin + rows.numel(); p += count) {
+    HEDGEROW_CHECK(p[0] >= 0 && p[count - 1] < length, kind, ": positions must ascend in [0, ",
+                   length, "); got ", p[0], " .. ", p[count - 1]);
+    const int64_t* wrong = std::adjacent_find(p, p + count, std::greater_equal<>());
+    HEDGEROW_CHECK(wrong == p + count, kind, ": positions must ascend in [0, ", length, "); got ",
+                   wrong[0], " before ", wrong[1]);
+  }
+}
+
 at::Tensor positions_below(const std::string& kind, const at::Tensor& positions, int64_t num_keys,
                            int64_t length) {
+  check_positions(kind, positions, length);
   const int64_t* p = positions.const_data_ptr<int64_t>();
-  const int64_t count = positions.size(0);
-  HEDGEROW_CHECK(p[0] >= 0 && p[count - 1] < length, kind, ": positions must ascend in [0, ",
-                 length, "); got ", p[0], " .. ", p[count - 1]);
-  const int64_t* wrong = std::adjacent_find(p, p + count, std::greater_equal<>());
-  HEDGEROW_CHECK(wrong == p + count, kind, ": positions must ascend in [0, ", length, "); got ",
-                 wrong[0], " before ", wrong[1]);
-  return positions.narrow(0, 0, std::lower_bound(p, p + count, num_keys) - p);
+  return positions.narrow(0, 0, std::lower_bound(p, p + positions.size(0), num_keys) - p);
 }
 
 }  // namespace hedgerow::nn

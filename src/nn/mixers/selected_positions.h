@@ -31,8 +31,11 @@ KeyBudget key_budget(const std::string& kind, const Options& options);
 at::Tensor chosen_positions(const Options& options, const std::vector<ScoreMoments>& parts,
                             const at::Tensor& mean_weights);
 
-// Those of ascending positions [P] that a sequence of so many keys has. Throws Error when one of
-// them is not in [0, length).
+// Throws Error that names the mechanism and the value unless each row of [..,P] ascends in
+// [0, length).
+void check_positions(const std::string& kind, const at::Tensor& positions, int64_t length);
+
+// Those of positions [P] that a sequence of so many keys has; checks them too.
 at::Tensor positions_below(const std::string& kind, const at::Tensor& positions, int64_t num_keys,
                            int64_t length);
 

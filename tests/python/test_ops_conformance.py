@@ -87,23 +87,34 @@ def test_second_derivatives_against_finite_differences(name):
         )
 
 
+def _dual(function, first, direction):
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(function(forward_ad.make_dual(first, direction))).tangent
+
+
+def _functional(function, first, direction):
+    return torch.func.jvp(function, (first,), (direction,))[1]
+
+
+@pytest.mark.parametrize("forward_mode", [_dual, _functional])
 @pytest.mark.parametrize("name", DIFFERENTIABLE)
-def test_forward_mode_is_right_or_refused(name):
+def test_forward_mode_is_right_or_refused(name, forward_mode):
     sample = operator_table.samples(name, torch.float64)[0]
     first, *rest = [t.detach() for t in sample.tensors()]
-    function = _as_function(name, sample)
+
+    def function(x):
+        return _as_function(name, sample)(x, *rest)[0]
+
     direction = torch.randn(
         first.shape, generator=torch.Generator().manual_seed(1), dtype=first.dtype
     )
     try:
-        with forward_ad.dual_level():
-            result = function(forward_ad.make_dual(first, direction), *rest)[0]
-            tangent = forward_ad.unpack_dual(result).tangent
+        tangent = forward_mode(function, first, direction)
     except (RuntimeError, NotImplementedError) as error:
         assert "forward" in str(error).lower(), "refused for another reason"  # noqa: PT017
         return
     step = 1e-6 * direction
-    want = (function(first + step, *rest)[0] - function(first - step, *rest)[0]) / 2e-6
+    want = (function(first + step) - function(first - step)) / 2e-6
     torch.testing.assert_close(tangent, want, atol=1e-6, rtol=1e-5)
 
 

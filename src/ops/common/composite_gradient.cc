@@ -66,21 +66,33 @@ std::vector<at::Tensor> composite_gradient(const CompositeFunction& f,
   return result;
 }
 
+namespace {
+
+// Below autograd a tangent is lost, and derivatives would silently be zero. Under torch.func.jvp
+// tensors have it here alone.
+bool asks_for_gradient(const at::Tensor& t) {
+  if (!t.defined()) return false;
+  TORCH_CHECK_NOT_IMPLEMENTED(!t._fw_grad(0).defined(),
+                              "hedgerow: this operator has no forward-mode derivative: inputs must "
+                              "have no tangent; use reverse mode");
+  return t.requires_grad();
+}
+
+}  // namespace
+
 bool records_gradient(
     std::initializer_list<std::reference_wrapper<const at::Tensor>> tensors,
     std::initializer_list<std::reference_wrapper<const std::optional<at::Tensor>>> optional) {
-  if (!at::GradMode::is_enabled()) return false;
-  for (const at::Tensor& t : tensors)
-    if (t.defined() && t.requires_grad()) return true;
-  for (const std::optional<at::Tensor>& t : optional)
-    if (t && t->defined() && t->requires_grad()) return true;
-  return false;
+  bool asked = false;
+  for (const at::Tensor& t : tensors) asked |= asks_for_gradient(t);
+  for (const std::optional<at::Tensor>& t : optional) asked |= t && asks_for_gradient(*t);
+  return asked && at::GradMode::is_enabled();
 }
 
 bool records_gradient(const std::vector<at::Tensor>& tensors) {
-  if (!at::GradMode::is_enabled()) return false;
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const at::Tensor& t) { return t.defined() && t.requires_grad(); });
+  bool asked = false;
+  for (const at::Tensor& t : tensors) asked |= asks_for_gradient(t);
+  return asked && at::GradMode::is_enabled();
 }
 
 at::Tensor or_zeros(const at::Tensor& t, const at::Tensor& like) {

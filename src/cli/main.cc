@@ -4,10 +4,12 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "CLI/CLI.hpp"
@@ -62,6 +64,29 @@ void apply_common_options(const CLI::App& command, const CommonOptions& options)
   at::manual_seed(static_cast<uint64_t>(options.seed));
 }
 
+template <typename Number>
+bool is_number(const std::string& text) {
+  const char *begin = text.data(), *end = begin + text.size();
+  Number value;
+  const auto [rest, error] = std::from_chars(begin + (begin != end && *begin == '+'), end, value);
+  return error == std::errc() && rest == end;
+}
+
+// CLI11 takes an empty number for one that is not given, and a huge one for the largest.
+void check_numbers(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    const std::string type = option->get_type_name();
+    if (type == "INT" || type == "N")
+      option->check([](const std::string& text) {
+        return is_number<int64_t>(text) ? "" : "must be a whole number of 64 bits; got " + text;
+      });
+    if (type == "FLOAT")
+      option->check([](const std::string& text) {
+        return is_number<double>(text) ? "" : "must be a number; got " + text;
+      });
+  }
+}
+
 // Runs the command that the arguments name.
 int run(int argc, char** argv) {
   CLI::App app{
@@ -76,6 +101,7 @@ int run(int argc, char** argv) {
     CLI::App* sub = app.add_subcommand(command.name, command.summary);
     runs.push_back(command.add(*sub));
     add_common_options(*sub, options);
+    check_numbers(*sub);
   }
   try {
     app.parse(argc, argv);

@@ -58,6 +58,8 @@ def test_wrong_usage(args):
         ("--threads", 0, "got 0"),
         ("--threads", -1, "got -1"),
         ("--seed", -1, "got -1"),
+        ("--seed", "", "must be a whole number"),
+        ("--seed", "99999999999999999999", "must be a whole number of 64 bits"),
         ("--device", "cuda", "cpu"),
         ("--dtype", "float8", "float32"),
     ],

@@ -435,6 +435,8 @@ def test_long_lines(tiny, tmp_path):
         (["--length", "65"], "64"),
         (["--batch", "0"], "--batch"),
         (["--distil-lr", "-1"], "--distil-lr"),
+        (["--distil-lr", ""], "must be a number"),
+        (["--key-heads", ""], "must be a whole number"),
         (["--threads", "0"], "--threads"),
         (["--out", "/no/such/folder/out"], "--out"),
     ],

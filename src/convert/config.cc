@@ -24,9 +24,9 @@ const std::vector<Preset>& presets() {
     demo.recover.lr = 2e-4;
 
     Preset thorough{"thorough", "up to an hour on 2 cores", {}, {}, {}};
-    thorough.distil.steps = 600;
+    thorough.distil.steps = 1000;
     thorough.distil.tokens = 2048;
-    thorough.recover.steps = 4500;
+    thorough.recover.steps = 3200;
     thorough.recover.lr = 3e-4;
     thorough.thorough_options = true;
     return std::vector<Preset>{quick, demo, thorough};

@@ -161,8 +161,8 @@ class Mixer : public torch::nn::Module {
   // Throws Error where what a checkpoint held cannot be: shapes fit, values may not.
   virtual void check_loaded() const {}
 
-  // The keys of sequences that it is made for, which conversions train and verify it with. With
-  // others it is exact attention, or refuses them (max_keys()).
+  // The keys of sequences that it is made for, which conversions train and verify it with. Others
+  // it may refuse (max_keys()), or attend to exactly.
   virtual KeyRange made_for() const { return {}; }
 
   // Where the mechanism has parameters that are common to layers: takes those of `first`, the same

@@ -6,8 +6,6 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <algorithm>
-
 namespace hedgerow::ops {
 namespace {
 

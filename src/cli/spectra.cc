@@ -79,6 +79,17 @@ std::vector<at::Tensor> passes(const std::vector<std::string>& texts, const std:
   return out;
 }
 
+struct Texts {
+  std::vector<std::string> texts;
+  std::string digest;  // of the file; "" where no run could be resumed
+};
+
+Texts read_texts(const SpectraOptions& options) {
+  Texts out{data::read_texts(options.data, data::read_options(options.data, options.column)), ""};
+  if (!options.out.empty()) out.digest = data::hex_md5(read_file(options.data));
+  return out;
+}
+
 // A model and what it reads of the texts.
 struct Source {
   models::LoadedModel model;
@@ -86,16 +97,16 @@ struct Source {
   std::string digest;  // of the text and the weights; "" where no run could be resumed
 };
 
-Source read_source(const std::vector<std::string>& texts, const SpectraOptions& options,
-                   const CommonOptions& common, bool against) {
+Source read_source(const Texts& texts, const SpectraOptions& options, const CommonOptions& common,
+                   bool against) {
   const std::string& folder = against ? options.against : options.model;
   Source source{load_model(folder, common), {}, ""};
   const int64_t most = source.model.encoder->max_tokens();
   HEDGEROW_CHECK(options.length <= most, "--n: must be at most the ", against ? "" : "model's ",
                  most, " positions", against ? " of --against" : "", "; got ", options.length);
-  source.passes = passes(texts, folder, options);
+  source.passes = passes(texts.texts, folder, options);
   if (options.out.empty()) return source;
-  source.digest = concat("data ", data::hex_md5(read_file(options.data)), " model");
+  source.digest = concat("data ", texts.digest, " model");
   const formats::Checkpoint weights = formats::Checkpoint::open(folder);
   for (const std::string& file : weights.files())
     source.digest += " " + data::hex_md5(read_file(file));
@@ -195,8 +206,7 @@ void print(const Json& spectra, const SpectraOptions& options) {
 // Reads everything before it claims the folder.
 Json measure(const SpectraOptions& options, const CommonOptions& common, convert::OutFolder* out) {
   const bool quiet = common.quiet || common.json;
-  const std::vector<std::string> texts =
-      data::read_texts(options.data, data::read_options(options.data, options.column));
+  const Texts texts = read_texts(options);
   const Source source = read_source(texts, options, common, /*against=*/false);
   Source other;
   if (!options.against.empty()) other = read_source(texts, options, common, /*against=*/true);

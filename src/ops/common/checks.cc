@@ -58,9 +58,6 @@ void check_inputs(const char* op, const std::vector<Named>& inputs) {
   bool one_dtype = true, one_device = true, known = true;
   for (const Named& t : inputs) {
     HEDGEROW_OP_CHECK(op, t.tensor.defined(), t.name, " must be a tensor; got none");
-    // kernels would drop it, and derivatives would silently be zero
-    HEDGEROW_OP_CHECK(op, !t.tensor._fw_grad(0).defined(), t.name,
-                      " must have no forward-mode tangent: use reverse mode");
     known &= supported(t.tensor.scalar_type());
     one_dtype &= t.tensor.scalar_type() == inputs[0].tensor.scalar_type();
     one_device &= t.tensor.device() == inputs[0].tensor.device();

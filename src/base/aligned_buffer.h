@@ -6,8 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <utility>
+
+#include "base/memory.h"
 
 namespace hedgerow {
 
@@ -28,13 +29,12 @@ class AlignedBuffer {
 
   // Contents are lost; nothing is initialised.
   void resize(int64_t size) {
-    std::free(data_);
-    data_ = nullptr;
-    size_ = size;
+    std::free(std::exchange(data_, nullptr));
+    size_ = 0;
     if (size == 0) return;
-    const size_t bytes = (static_cast<size_t>(size) * sizeof(T) + 63) / 64 * 64;
-    data_ = static_cast<T*>(std::aligned_alloc(64, bytes));
-    if (data_ == nullptr) throw std::bad_alloc();
+    const size_t bytes = static_cast<size_t>(size) * sizeof(T);
+    data_ = static_cast<T*>(allocate_aligned(bytes));
+    size_ = size;
 #ifdef HEDGEROW_POISON
     std::memset(data_, 0xff, bytes);  // all ones is a NaN in every floating type
 #endif

@@ -35,6 +35,20 @@ TEST(Parallel, ExceptionReachesTheCaller) {
   set_num_threads(1);
 }
 
+TEST(AlignedBuffer, WholeAndAlignedAtAnySize) {
+  AlignedBuffer<float> buffer;
+  for (int64_t size : {1, 17, (1 << 19) - 1, 1 << 19, (1 << 19) + 1, 3 << 19, 5}) {
+    buffer.resize(size);
+    ASSERT_EQ(buffer.size(), size);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(buffer.data()) % 64, 0u);
+    std::fill_n(buffer.data(), size, 1.0f);
+    EXPECT_EQ(buffer[size - 1], 1.0f);
+  }
+  EXPECT_THROW(buffer.resize(int64_t{1} << 59), std::bad_alloc);
+  EXPECT_EQ(buffer.size(), 0);
+  EXPECT_EQ(buffer.data(), nullptr);
+}
+
 TEST(AtomicFile, TargetChangesOnlyOnCommit) {
   const auto folder = std::filesystem::temp_directory_path() / "hedgerow_atomic_file_test";
   std::filesystem::create_directories(folder);

@@ -89,6 +89,13 @@ class InTurn {
 void add_to(AlignedBuffer<float>& total, const AlignedBuffer<float>& part) {
   for (int64_t i = 0; i < total.size(); i++) total[i] += part[i];
 }
+// Panels of `size`: the total has sums in the first `have`, the part in the first n.
+void add_panels(AlignedBuffer<float>& total, int64_t have, const AlignedBuffer<float>& part,
+                int64_t n, int64_t size) {
+  const int64_t both = std::min(have, n) * size;
+  for (int64_t i = 0; i < both; i++) total[i] += part[i];
+  std::copy(part.data() + both, part.data() + std::max(both, n * size), total.data() + both);
+}
 void add_to(std::vector<double>& total, const std::vector<double>& part) {
   for (size_t i = 0; i < total.size(); i++) total[i] += part[i];
 }
@@ -160,8 +167,9 @@ class Backward {
   void run_task(int64_t b, int64_t part, HeadsSums& sums, HeadsScratch& scratch) {
     const int64_t keys = num_panels(p_) * kHeadsPanel;
     const int64_t logits = p_.key_heads * p_.heads, weights = p_.heads * p_.value_heads;
-    set_zeros(sums.dk, keys * p_.key_kv_heads * packed_.key_stride);
-    set_zeros(sums.dv, keys * p_.value_kv_heads * packed_.value_stride);
+    reserve(sums.dk, keys * p_.key_kv_heads * packed_.key_stride);
+    reserve(sums.dv, keys * p_.value_kv_heads * packed_.value_stride);
+    sums.panels = 0;
     set_zeros(sums.dm_logits, g_.dm_logits ? keys * logits : 0);
     set_zeros(sums.dm_weights, g_.dm_weights ? keys * weights : 0);
     sums.dlogits_proj.assign(g_.dlogits_proj ? logits : 0, 0.0);
@@ -175,8 +183,12 @@ class Backward {
     in_turn_(b, part, [&] {
       HeadsSums& total = totals_[b];
       if (part == 0) return std::swap(total, sums);
-      for (auto member :
-           {&HeadsSums::dk, &HeadsSums::dv, &HeadsSums::dm_logits, &HeadsSums::dm_weights}) {
+      add_panels(total.dk, total.panels, sums.dk, sums.panels,
+                 p_.key_kv_heads * kHeadsPanel * packed_.key_stride);
+      add_panels(total.dv, total.panels, sums.dv, sums.panels,
+                 p_.value_kv_heads * kHeadsPanel * packed_.value_stride);
+      total.panels = std::max(total.panels, sums.panels);
+      for (auto member : {&HeadsSums::dm_logits, &HeadsSums::dm_weights}) {
         add_to(total.*member, sums.*member);
       }
       for (auto member : {&HeadsSums::dlogits_proj, &HeadsSums::dweights_proj, &HeadsSums::dalpha,
@@ -222,9 +234,11 @@ class Backward {
     for (int64_t h = 0; h < heads; h++) {
       for (int64_t r = 0; r < n; r++) {
         const int64_t at = ((panel * heads + h) * kHeadsPanel + r) * stride;
-        const float* row = (totals_[b].*from).data() + at;
+        const float* row = panel < totals_[b].panels ? (totals_[b].*from).data() + at : nullptr;
         const int64_t first = row_index(to, b, h, panel * kHeadsPanel + r);
-        for (int64_t d = 0; d < width; d++) store_element(p_.dtype, to.data, first + d, row[d]);
+        for (int64_t d = 0; d < width; d++) {
+          store_element(p_.dtype, to.data, first + d, row ? row[d] : 0.0f);
+        }
       }
     }
   }

@@ -28,6 +28,7 @@ class TileBackward {
         lanes_(float_lanes()),
         stride_(rows_.head_stride()) {
     grad_out_ = reserve(scratch.grad_out, p.value_heads * tile_rows * packed.value_stride);
+    factors_ = reserve(scratch.factors, p.heads * tile_rows);
     dweights_ = reserve(scratch.dweights, num_panels(p) * p.heads * stride_);
     mixed_ = reserve(scratch.mixed, std::max(p.value_heads, p.key_heads) * stride_);
     dmixed_ = reserve(scratch.dmixed, p.value_heads * stride_);
@@ -45,6 +46,7 @@ class TileBackward {
     weights_pass();
     if (p_.alpha != nullptr) entmax_rows();
     logits_pass();
+    sums_.panels = std::max(sums_.panels, divide_up(rows_.end(), kHeadsPanel));
     for (int64_t a = 0; a < p_.key_heads; a++) {
       for (int64_t r = 0; r < tile_.rows; r++) {
         store_row(p_.dtype, dq_ + (a * rows_.tile_rows() + r) * packed_.key_stride, p_.width,
@@ -64,7 +66,7 @@ class TileBackward {
     }
   }
 
-  // W of the tile, whose rows sum to 1.
+  // W of the tile, up to the factors that make its rows sum to 1.
   void set_weights() {
     rows_.weigh();
     if (p_.weights_proj != nullptr) {
@@ -76,7 +78,7 @@ class TileBackward {
       for (int64_t h = 0; h < p_.heads; h++) {
         const float factor = rows_.row_factor(h, r);
         any |= factor != 0.0f;
-        if (factor != 1.0f) rows_.scale_row(h, r, factor);
+        factors_[h * rows_.tile_rows() + r] = factor;
       }
       if (!any) clear_row(r);
     }
@@ -130,7 +132,18 @@ class TileBackward {
     rows_.clear_matrix(mixing_, r, scratch_.weights_matrix);
   }
 
-  // dW of every panel, dV, and the gradients of the weights' projection.
+  // Rows of W at the panel times their factors.
+  void normalise(const Panel& panel) {
+    for (int64_t h = 0; h < p_.heads; h++) {
+      for (int64_t r = 0; r < tile_.rows; r++) {
+        const float factor = factors_[h * rows_.tile_rows() + r];
+        float* HWY_RESTRICT row = rows_.weights_of(panel) + h * stride_ + r * kHeadsPanel;
+        for (int64_t i = 0; i < kHeadsPanel && factor != 1.0f; i++) row[i] *= factor;
+      }
+    }
+  }
+
+  // W and dW of every panel, dV, and the gradients of the weights' projection.
   void weights_pass() {
     const int64_t size = p_.heads * p_.value_heads;
     ProjectionGradient dproj(p_.heads, p_.value_heads, tile_.rows, row_terms(g_.dx_weights, size),
@@ -139,6 +152,7 @@ class TileBackward {
     const bool mixes = p_.weights_proj != nullptr;
     for (int64_t s = 0; s < rows_.end(); s += kHeadsPanel) {
       const Panel panel = rows_.panel_at(s);
+      normalise(panel);
       float* weights = rows_.weights_of(panel);
       float* du = mixes ? dmixed_ : dweights_of(panel);
       for (int64_t c = 0; c < p_.value_heads; c++) {
@@ -176,16 +190,24 @@ class TileBackward {
     for (int64_t i = 0; i < kHeadsPanel * stride; i += 16) hwy::Prefetch(next + i);
   }
 
+  // to [key][stride] (+)= A^T B over the tile's rows, for one of the heads that share keys or
+  // values, `group` each: the first to reach a panel sets it, whole.
+  void add_to_keys(const Panel& panel, int64_t head, int64_t group, const float* a, const float* b,
+                   int64_t stride, float* to) const {
+    const bool adds = panel.index < sums_.panels || head % group != 0;
+    gemm(panel.n, stride / lanes_, tile_.rows, a, 1, kHeadsPanel, b, stride, to, stride, adds);
+    if (!adds) std::fill(to + panel.n * stride, to + kHeadsPanel * stride, 0.0f);
+  }
+
   // dV += U^T dO over the panel.
   void add_value_gradients(const Panel& panel, const float* mixed) {
     const int64_t stride = packed_.value_stride;
     for (int64_t c = 0; c < p_.value_heads; c++) {
-      const int64_t g = c / (p_.value_heads / p_.value_kv_heads);
+      const int64_t group = p_.value_heads / p_.value_kv_heads, g = c / group;
       float* heads = sums_.dv.data() + panel.index * p_.value_kv_heads * kHeadsPanel * stride;
       prefetch_head(heads, g, p_.value_kv_heads, stride);
-      float* dv = heads + g * kHeadsPanel * stride;
-      gemm(panel.n, stride / lanes_, tile_.rows, mixed + c * stride_, 1, kHeadsPanel,
-           grad_out_row(c, 0), stride, dv, stride, true);
+      add_to_keys(panel, c, group, mixed + c * stride_, grad_out_row(c, 0), stride,
+                  heads + g * kHeadsPanel * stride);
     }
   }
 
@@ -272,14 +294,13 @@ class TileBackward {
     const float* keys = packed_.key_rows.data() + rows_.packed_at(panel) * heads * size;
     float* dk = sums_.dk.data() + panel.index * heads * size;
     for (int64_t a = 0; a < p_.key_heads; a++) {
-      const int64_t g = a / (p_.key_heads / heads);
+      const int64_t group = p_.key_heads / heads, g = a / group;
       const float* ds = dscores + a * stride_;
       prefetch_head(keys, g, heads, stride);
       prefetch_head(dk, g, heads, stride);
       gemm(tile_.rows, stride / lanes_, panel.n, ds, kHeadsPanel, 1, keys + g * size, stride,
            dq_ + a * rows_.tile_rows() * stride, stride, true);
-      gemm(panel.n, stride / lanes_, tile_.rows, ds, 1, kHeadsPanel, rows_.q(a), stride,
-           dk + g * size, stride, true);
+      add_to_keys(panel, a, group, ds, rows_.q(a), stride, dk + g * size);
     }
   }
 
@@ -328,7 +349,7 @@ class TileBackward {
   int64_t lanes_, stride_;
   HeadsTile tile_{};
   Mixing mixing_{};
-  float *grad_out_, *dweights_, *mixed_, *dmixed_, *delta_, *dq_;
+  float *grad_out_, *factors_, *dweights_, *mixed_, *dmixed_, *delta_, *dq_;
 };
 
 }  // namespace

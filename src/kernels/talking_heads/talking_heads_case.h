@@ -54,6 +54,8 @@ inline std::vector<HeadsCase> heads_cases() {
       {base("causal", 1, 4, 200, 200, 32, 32, true), 4, 4, 4, 4},
       {base("causal_fewer_queries", 2, 4, 70, 200, 32, 32, true), 3, 3, 4, 4},
       {base("causal_more_queries", 1, 4, 200, 70, 32, 32, true), 4, 4, 4, 4},
+      {base("causal_tasks", 1, 4, 400, 430, 8, 8, true), 4, 2, 4, 2},
+      {base("tasks_that_see_nothing", 1, 2, 520, 130, 8, 8, true), 2, 2, 2, 2},
       {base("logits_only", 1, 6, 100, 150, 32, 32), 4, 4, 6, 6, kLogitsProj},
       {base("weights_only", 1, 6, 100, 150, 32, 32), 6, 6, 4, 4, kWeightsProj},
       {base("neither", 1, 6, 100, 150, 32, 32), 6, 2, 6, 3, 0},

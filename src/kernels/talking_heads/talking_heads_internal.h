@@ -67,7 +67,7 @@ struct HeadsScratch {
   AlignedBuffer<float> mixed, dmixed;                  // of a panel
   AlignedBuffer<float> dweights;                       // dW, then dL
   AlignedBuffer<float> logits_matrix, weights_matrix;  // of each row
-  AlignedBuffer<float> reference, sums, delta, bias, staging;
+  AlignedBuffer<float> reference, sums, factors, delta, bias, staging;
   AlignedBuffer<float> dq, out;
   AlignedBuffer<float> row_in, row_in2, row_out;  // one row of a head, all keys
   AlignedBuffer<float> gram;
@@ -82,7 +82,9 @@ void talking_heads_forward_tile(const TalkingHeadsParams& p, const PackedHeads& 
 // What a backward task sums up: gradients of keys and values, of the projections and of a mask
 // that its queries share. Panels lie as in PackedHeads.
 struct HeadsSums {
-  AlignedBuffer<float> dk, dv;                 // [panel][head][kHeadsPanel][stride]
+  // [panel][head][kHeadsPanel][stride]; the first `panels` hold sums, the others nothing yet
+  AlignedBuffer<float> dk, dv;
+  int64_t panels = 0;
   AlignedBuffer<float> dm_logits, dm_weights;  // [panel][in * out][kHeadsPanel]
   std::vector<double> dlogits_proj, dweights_proj, dalpha;
   MaskGradient mask;  // where this task adds: the gradient itself, or mask_rows

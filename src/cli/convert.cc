@@ -164,7 +164,10 @@ int run(const CommonOptions& common, const ConvertOptions& options) {
   if (common.json) {
     std::printf("%s\n", formats::dump_json(summary).c_str());
   } else if (summary.is_null()) {
-    if (!common.quiet) std::printf("%s is complete; nothing to do\n", config.out.c_str());
+    if (!common.quiet)
+      std::printf(
+          "%s is complete: nothing to do (run.toml has its settings, --force makes it anew)\n",
+          config.out.c_str());
   } else if (!common.quiet) {
     std::printf("written to %s\n", config.out.c_str());
   }

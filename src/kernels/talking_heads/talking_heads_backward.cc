@@ -137,8 +137,9 @@ class TileBackward {
     for (int64_t h = 0; h < p_.heads; h++) {
       for (int64_t r = 0; r < tile_.rows; r++) {
         const float factor = factors_[h * rows_.tile_rows() + r];
+        if (factor == 1.0f) continue;
         float* HWY_RESTRICT row = rows_.weights_of(panel) + h * stride_ + r * kHeadsPanel;
-        for (int64_t i = 0; i < kHeadsPanel && factor != 1.0f; i++) row[i] *= factor;
+        for (int64_t i = 0; i < kHeadsPanel; i++) row[i] *= factor;
       }
     }
   }

@@ -13,8 +13,11 @@
 set(HEDGEROW_MODULES "" CACHE INTERNAL "")
 # A hanging test ends; sanitizers make the scalar target's tests slow.
 set(HEDGEROW_TEST_TIMEOUT_S 900)
+set(HEDGEROW_SANITIZER_OPTIONS "")
 if(HEDGEROW_SANITIZE)
   set(HEDGEROW_TEST_TIMEOUT_S 2400)
+  # Memory that cannot be had is refused as without the sanitizer: tests look for the error.
+  set(HEDGEROW_SANITIZER_OPTIONS "ASAN_OPTIONS=allocator_may_return_null=1;TSAN_OPTIONS=allocator_may_return_null=1")
 endif()
 set(HEDGEROW_WARNINGS -Wall -Wextra -Wno-unused-parameter -Wno-unknown-pragmas
     -Wno-missing-field-initializers -Wno-restrict)
@@ -106,7 +109,7 @@ function(hedgerow_module)
       target_link_libraries(${program} PRIVATE ${program_libs} ${M_LIBS} ${M_TEST_LIBS} GTest::gtest_main)
       add_test(NAME ${program} COMMAND ${program} ${M_TEST_ARGS})
       set_tests_properties(${program} PROPERTIES TIMEOUT ${HEDGEROW_TEST_TIMEOUT_S} ENVIRONMENT
-        "HEDGEROW_SOURCE_DIR=${PROJECT_SOURCE_DIR};HEDGEROW_PYTHON=${HEDGEROW_PYTHON}")
+        "HEDGEROW_SOURCE_DIR=${PROJECT_SOURCE_DIR};HEDGEROW_PYTHON=${HEDGEROW_PYTHON};${HEDGEROW_SANITIZER_OPTIONS}")
     endforeach()
   endif()
   if(HEDGEROW_BUILD_BENCH AND NOT HEDGEROW_SANITIZE)

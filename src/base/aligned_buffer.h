@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <utility>
 
 #include "base/memory.h"
@@ -27,11 +28,14 @@ class AlignedBuffer {
   AlignedBuffer& operator=(const AlignedBuffer&) = delete;
   ~AlignedBuffer() { std::free(data_); }
 
-  // Contents are lost; nothing is initialised.
+  // Contents are lost; nothing is initialised. Throws std::bad_alloc, and is empty then, for memory
+  // that cannot be had.
   void resize(int64_t size) {
     std::free(std::exchange(data_, nullptr));
     size_ = 0;
     if (size == 0) return;
+    if (size < 0 || size > std::numeric_limits<int64_t>::max() / static_cast<int64_t>(sizeof(T)))
+      throw std::bad_alloc();
     const size_t bytes = static_cast<size_t>(size) * sizeof(T);
     data_ = static_cast<T*>(allocate_aligned(bytes));
     size_ = size;

@@ -44,9 +44,13 @@ TEST(AlignedBuffer, WholeAndAlignedAtAnySize) {
     std::fill_n(buffer.data(), size, 1.0f);
     EXPECT_EQ(buffer[size - 1], 1.0f);
   }
-  EXPECT_THROW(buffer.resize(int64_t{1} << 59), std::bad_alloc);
-  EXPECT_EQ(buffer.size(), 0);
-  EXPECT_EQ(buffer.data(), nullptr);
+  // Too much, too much to count in bytes, less than nothing.
+  for (int64_t size : {int64_t{1} << 59, int64_t{1} << 62, int64_t{-1}}) {
+    buffer.resize(5);
+    EXPECT_THROW(buffer.resize(size), std::bad_alloc);
+    EXPECT_EQ(buffer.size(), 0);
+    EXPECT_EQ(buffer.data(), nullptr);
+  }
 }
 
 TEST(AtomicFile, TargetChangesOnlyOnCommit) {

@@ -25,7 +25,7 @@ struct ConvertOptions {
   // Not given: the preset's.
   std::optional<int64_t> key_heads, value_heads, positions, distil_steps, recover_steps, batch,
       length, lora, verify_texts;
-  std::optional<double> distil_lr, recover_lr, hidden_weight;
+  std::optional<double> distil_lr, recover_lr, hidden_weight, recut;
 };
 
 constexpr int64_t kMostLayers = 10000;  // as configs may have
@@ -148,6 +148,9 @@ convert::ConvertConfig resolve(const CommonOptions& common, const ConvertOptions
   HEDGEROW_CHECK(hidden >= 0 && hidden < 1e3, "--hidden-weight: must be in [0, 1000); got ",
                  hidden);
   config.recover.hidden_weight = hidden;
+  const double recut = options.recut.value_or(config.recover.recut);
+  HEDGEROW_CHECK(recut >= 0 && recut <= 1, "--recut: must be in [0, 1]; got ", recut);
+  config.recover.recut = recut;
   config.seed = common.seed;
   config.threads = at::get_num_threads();
   config.quiet = common.quiet;
@@ -233,6 +236,9 @@ RunCommand add_convert(CLI::App& command) {
   command.add_option("--recover-lr", options->recover_lr, "learning rate of recovery");
   command.add_option("--hidden-weight", options->hidden_weight,
                      "weight of the hidden states' loss beside the embeddings' in recovery (1)");
+  command.add_option("--recut", options->recut,
+                     "share of texts that from the second pass over the data on give way to "
+                     "running text from a random place, in recovery");
   command.add_option("--batch", options->batch, "texts in a batch of recovery");
   command.add_option("--length", options->length, "tokens of a text in recovery, the rest is cut");
   command.add_option("--lora", options->lora,

@@ -24,10 +24,11 @@ const std::vector<Preset>& presets() {
     demo.recover.lr = 2e-4;
 
     Preset thorough{"thorough", "up to an hour on 2 cores", {}, {}, {}};
-    thorough.distil.steps = 1000;
+    thorough.distil.steps = 600;
     thorough.distil.tokens = 2048;
-    thorough.recover.steps = 3200;
+    thorough.recover.steps = 4500;
     thorough.recover.lr = 3e-4;
+    thorough.recover.recut = 0.75;
     thorough.thorough_options = true;
     return std::vector<Preset>{quick, demo, thorough};
   }();
@@ -83,13 +84,13 @@ std::string to_toml(const ConvertConfig& c, const std::string& data_md5) {
                 "\nwarmup_steps = ", c.distil.warmup_steps, "\ntokens = ", c.distil.tokens,
                 "\nlengths = ", list(c.distil.lengths),
                 "\nbfloat16 = ", c.distil.bfloat16 ? "true" : "false", "\n");
-  out += concat("\n[recover]\nsteps = ", c.recover.steps, "\nlr = ", number(c.recover.lr),
-                "\nmixer_lr = ", number(c.recover.mixer_lr),
-                "\nwarmup_steps = ", c.recover.warmup_steps, "\nbatch = ", c.recover.batch,
-                "\nlength = ", c.recover.length, "\nlora_rank = ", c.recover.lora_rank,
-                "\nhidden_weight = ", number(c.recover.hidden_weight),
-                "\nmax_grad_norm = ", number(c.recover.max_grad_norm),
-                "\nbfloat16 = ", c.recover.bfloat16 ? "true" : "false", "\n");
+  out += concat(
+      "\n[recover]\nsteps = ", c.recover.steps, "\nlr = ", number(c.recover.lr),
+      "\nmixer_lr = ", number(c.recover.mixer_lr), "\nwarmup_steps = ", c.recover.warmup_steps,
+      "\nbatch = ", c.recover.batch, "\nlength = ", c.recover.length,
+      "\nlora_rank = ", c.recover.lora_rank, "\nhidden_weight = ", number(c.recover.hidden_weight),
+      "\nrecut = ", number(c.recover.recut), "\nmax_grad_norm = ", number(c.recover.max_grad_norm),
+      "\nbfloat16 = ", c.recover.bfloat16 ? "true" : "false", "\n");
   out +=
       concat("\n[verify]\ntexts = ", c.verify.texts, "\nkl_lengths = ", list(c.verify.kl_lengths),
              "\nkl_tokens = ", c.verify.kl_tokens, "\n");

@@ -33,6 +33,9 @@ struct RecoverConfig {
   int64_t lora_rank = 0;   // 0: all weights train
   bool mixers_only = false;    // nothing but the mixers' parameters trains
   double hidden_weight = 1.0;  // of the hidden states' loss beside the embeddings'
+  // Share of the texts that, from the second pass over them on, give way to as many tokens of
+  // running training text from a random place; keeps long training from learning them by heart.
+  double recut = 0;
   double max_grad_norm = 1.0;
   bool bfloat16 = false;  // see nn/precision.h
 };

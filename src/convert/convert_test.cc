@@ -4,8 +4,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "convert/config.h"
+#include "convert/corpus.h"
 #include "convert/distil.h"
 #include "convert/out_folder.h"
 #include "convert/recover.h"
@@ -58,6 +60,7 @@ Corpus tiny_corpus() {
                         corpus.train_bodies.back().end());
     sequence.ids.push_back(2);
     corpus.train.push_back(sequence);
+    corpus.train_ends.push_back((i == 0 ? 0 : corpus.train_ends.back()) + ids.numel());
   }
   return corpus;
 }
@@ -139,6 +142,56 @@ TEST(Recover, LowersTheLossAndIsZeroForTheTeacherItself) {
   loop.quiet = true;
   train::run_loop(*objective, loop, nullptr);
   EXPECT_LT(objective->step(3).loss, 0.5 * before);
+}
+
+TEST(Recover, RecutTextsComeWithTheSecondPass) {
+  models::LoadedModel teacher, model;
+  teacher.encoder = tiny_encoder();
+  model.encoder = swapped("softmax");
+  const Corpus corpus = tiny_corpus();
+  RecoverConfig config;
+  config.batch = 16;
+  const int64_t per_pass = std::ssize(corpus.train) / config.batch;
+  const auto loss = [&](double recut, int64_t step) {
+    config.recut = recut;
+    const auto objective = recover_objective(teacher, model, corpus, config, 0);
+    objective->parameter_groups();
+    const train::StepResult result = objective->step(step);
+    return std::pair(result.loss, result.num_tokens);
+  };
+  EXPECT_EQ(loss(1, per_pass - 1), loss(0, per_pass - 1));
+  const auto [texts, num_tokens] = loss(0, per_pass);
+  const auto [half, num_half] = loss(0.5, per_pass);
+  const auto [all, num_all] = loss(1, per_pass);
+  EXPECT_NE(texts, half);
+  EXPECT_NE(texts, all);
+  EXPECT_NE(half, all);
+  EXPECT_EQ(num_half, num_tokens) << "each has as many tokens as the text it replaces";
+  EXPECT_EQ(num_all, num_tokens);
+  EXPECT_EQ(loss(0.5, per_pass).first, half) << "depends on seed and step alone";
+  EXPECT_NE(loss(1, per_pass + 1).first, all);
+}
+
+TEST(Corpus, RandomWindowsAreRunningTextFromEverywhere) {
+  Corpus corpus;
+  corpus.prefix = {1};
+  corpus.suffix = {2, 3};
+  corpus.train_bodies = {{10, 11, 12}, {13}, {14, 15, 16, 17}};
+  corpus.train_ends = {3, 4, 8};
+  for (const int64_t length : {4, 8, 30}) {  // the last goes round more than once
+    std::vector<int64_t> starts(8);
+    for (uint64_t key = 0; key < 800; ++key) {
+      const std::vector<int64_t> ids = random_window(corpus, length, key).ids;
+      ASSERT_EQ(std::ssize(ids), length);
+      EXPECT_EQ(ids.front(), 1);
+      EXPECT_EQ(ids[length - 2], 2);
+      EXPECT_EQ(ids[length - 1], 3);
+      for (int64_t i = 2; i < length - 2; ++i) EXPECT_EQ(ids[i], 10 + (ids[1] - 10 + i - 1) % 8);
+      ++starts.at(ids[1] - 10);
+    }
+    // 100 each wanted; six standard deviations are 56
+    for (const int64_t count : starts) EXPECT_NEAR(count, 100, 56);
+  }
 }
 
 TEST(Recover, LoraTrainsNothingElse) {
@@ -247,6 +300,9 @@ TEST(ConvertConfigTest, PresetsAreNamedAndRecipesTellRunsApart) {
   ConvertConfig b = a;
   EXPECT_EQ(to_toml(a, "d"), to_toml(b, "d"));
   b.seed = 1;
+  EXPECT_NE(to_toml(a, "d"), to_toml(b, "d"));
+  b = a;
+  b.recover.recut = 0.5;
   EXPECT_NE(to_toml(a, "d"), to_toml(b, "d"));
   EXPECT_NE(to_toml(a, "d"), to_toml(a, "e"));
   EXPECT_NE(to_toml(a, "d").find("model = \"m\\\"odel\\n\""), std::string::npos);

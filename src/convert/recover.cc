@@ -2,9 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <iterator>
+#include <numeric>
 #include <optional>
 #include <string>
 
+#include "base/counter_rng.h"
 #include "hedgerow/error.h"
 #include "nn/precision.h"
 
@@ -21,6 +24,11 @@ bool is_unused(const std::string& name) {
 bool is_mixer(const std::string& name) { return name.find(".hedgerow.") != std::string::npos; }
 bool is_lora(const std::string& name) { return name.find(".lora_") != std::string::npos; }
 
+constexpr uint64_t kRecutSalt = 0x7265637574;  // another sequence than the order's
+
+// In [0, 1).
+double uniform(uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-53; }
+
 // sum of (ours - theirs)^2 over unpadded tokens, relative to theirs.
 at::Tensor relative_distance(const at::Tensor& ours, const at::Tensor& theirs,
                              const at::Tensor& keep) {
@@ -35,7 +43,8 @@ class RecoverObjective : public train::Objective {
         model_(model),
         corpus_(corpus),
         config_(config),
-        order_(data::lengths(corpus.train), config.batch, static_cast<uint64_t>(seed)) {}
+        seed_(static_cast<uint64_t>(seed)),
+        order_(data::lengths(corpus.train), config.batch, seed_) {}
 
   std::vector<train::ParameterGroup> parameter_groups() override {
     train::ParameterGroup weights, mixers;
@@ -57,7 +66,10 @@ class RecoverObjective : public train::Objective {
     const data::BatchPosition position{index / per_epoch, index % per_epoch};
     if (!(order_.position() == position)) order_.seek(position);
     const nn::LinearInBfloat16 narrow(config_.bfloat16);
-    const Losses losses = losses_of(corpus_.train, order_.next());
+    const std::vector<data::Sequence> texts = texts_of(order_.next(), position);
+    std::vector<int64_t> rows(texts.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    const Losses losses = losses_of(texts, rows);
     losses.total.backward();
     return losses.result();
   }
@@ -90,6 +102,20 @@ class RecoverObjective : public train::Objective {
     }
   };
 
+  // The texts of a batch, some of them recut (RecoverConfig::recut) as seed and position say.
+  std::vector<data::Sequence> texts_of(const std::vector<int64_t>& indices,
+                                       const data::BatchPosition& position) const {
+    const uint64_t key = mix64(mix64(mix64(seed_ ^ kRecutSalt) ^ position.epoch) ^ position.batch);
+    std::vector<data::Sequence> texts;
+    for (const int64_t index : indices) {
+      const data::Sequence& text = corpus_.train[index];
+      const uint64_t draw = mix64(key ^ texts.size());
+      const bool recut = position.epoch > 0 && uniform(draw) < config_.recut;
+      texts.push_back(recut ? random_window(corpus_, std::ssize(text.ids), draw) : text);
+    }
+    return texts;
+  }
+
   Losses losses_of(const std::vector<data::Sequence>& texts, const std::vector<int64_t>& rows) {
     const data::Batch batch = data::make_batch(texts, rows, model_.encoder->config().pad_token_id);
     const models::EncoderInput input{
@@ -115,6 +141,7 @@ class RecoverObjective : public train::Objective {
   models::LoadedModel& model_;
   const Corpus& corpus_;
   RecoverConfig config_;
+  uint64_t seed_;
   data::BatchOrder order_;
 };
 

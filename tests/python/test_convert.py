@@ -323,6 +323,20 @@ def interrupt_after(command, folder, num_lines, signal_number=signal.SIGINT):
     return process.returncode, stderr
 
 
+def test_recut_run_interrupted_and_resumed(tiny):
+    """Beyond the second pass over the texts, of which some give way to running text."""
+    more = ("--recut", "0.5", "--distil-steps", "2", "--recover-steps", "60", "--batch", "8")
+    outs = [tiny / name for name in ("recut", "recut_whole", "recut_none")]
+    status, stderr = interrupt_after(arguments(tiny, outs[0], *more), outs[0], 50)
+    if status != 0:
+        assert status == 130, stderr
+        run_ok(*arguments(tiny, outs[0], *more, "--resume"))
+    run_ok(*arguments(tiny, outs[1], *more))
+    assert_same_result(outs[0], outs[1])
+    run_ok(*arguments(tiny, outs[2], "--recut", "0", *more[2:]))
+    assert logged(outs[2])[-1] != logged(outs[1])[-1]
+
+
 @pytest.mark.parametrize("num_lines", [1, 9, 19, 27, 39])
 def test_interrupted_and_resumed_equals_uninterrupted(tiny, converted, num_lines):
     out = tiny / f"interrupted{num_lines}"
@@ -435,6 +449,8 @@ def test_long_lines(tiny, tmp_path):
         (["--length", "65"], "64"),
         (["--batch", "0"], "--batch"),
         (["--distil-lr", "-1"], "--distil-lr"),
+        (["--recut", "1.5"], "--recut"),
+        (["--recut", "nan"], "--recut"),
         (["--distil-lr", ""], "must be a number"),
         (["--key-heads", ""], "must be a whole number"),
         (["--threads", "0"], "--threads"),

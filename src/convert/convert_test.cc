@@ -60,7 +60,6 @@ Corpus tiny_corpus() {
                         corpus.train_bodies.back().end());
     sequence.ids.push_back(2);
     corpus.train.push_back(sequence);
-    corpus.train_ends.push_back((i == 0 ? 0 : corpus.train_ends.back()) + ids.numel());
   }
   return corpus;
 }
@@ -177,11 +176,11 @@ TEST(Corpus, RandomWindowsAreRunningTextFromEverywhere) {
   corpus.prefix = {1};
   corpus.suffix = {2, 3};
   corpus.train_bodies = {{10, 11, 12}, {13}, {14, 15, 16, 17}};
-  corpus.train_ends = {3, 4, 8};
+  const RandomWindows windows(corpus);
   for (const int64_t length : {4, 8, 30}) {  // the last goes round more than once
     std::vector<int64_t> starts(8);
     for (uint64_t key = 0; key < 800; ++key) {
-      const std::vector<int64_t> ids = random_window(corpus, length, key).ids;
+      const std::vector<int64_t> ids = windows.window(length, key).ids;
       ASSERT_EQ(std::ssize(ids), length);
       EXPECT_EQ(ids.front(), 1);
       EXPECT_EQ(ids[length - 2], 2);

@@ -130,9 +130,6 @@ Corpus load_corpus(const ConvertConfig& config, int64_t max_length) {
   corpus.num_copies = split.num_copies;
   corpus.train_bodies = bodies(encoder, split.train);
   corpus.heldout_bodies = bodies(encoder, split.heldout);
-  int64_t num_tokens = 0;
-  for (const auto& body : corpus.train_bodies)
-    corpus.train_ends.push_back(num_tokens += static_cast<int64_t>(body.size()));
   corpus.num_heldout = static_cast<int64_t>(corpus.heldout_bodies.size());
   HEDGEROW_CHECK(!corpus.train_bodies.empty() && !corpus.heldout_bodies.empty(), config.data,
                  ": training and held-out texts must have tokens; got ", corpus.train_bodies.size(),
@@ -168,8 +165,10 @@ std::vector<at::Tensor> spread_windows(const Corpus& corpus, int64_t length, int
   HEDGEROW_CHECK(length > fixed, "windows: must be longer than their ", fixed,
                  " special tokens; got ", length);
   const int64_t num_texts = static_cast<int64_t>(corpus.train_bodies.size());
-  const int64_t num_windows = std::clamp<int64_t>(corpus.train_ends.back() / (length - fixed), 1,
-                                                  passes * windows_per_pass);
+  int64_t num_tokens = 0;
+  for (const auto& body : corpus.train_bodies) num_tokens += static_cast<int64_t>(body.size());
+  const int64_t num_windows =
+      std::clamp<int64_t>(num_tokens / (length - fixed), 1, passes * windows_per_pass);
   const int64_t of_pass = (num_windows + passes - 1) / passes;
   std::vector<at::Tensor> out;
   for (int64_t begin = 0; begin < num_windows; begin += of_pass) {
@@ -196,16 +195,21 @@ void append_window(const Corpus& corpus, const std::vector<std::vector<int64_t>>
   ids.insert(ids.end(), corpus.suffix.begin(), corpus.suffix.end());
 }
 
-data::Sequence random_window(const Corpus& corpus, int64_t length, uint64_t key) {
+RandomWindows::RandomWindows(const Corpus& corpus) : corpus_(corpus) {
+  int64_t end = 0;
+  for (const auto& body : corpus.train_bodies)
+    ends_.push_back(end += static_cast<int64_t>(body.size()));
+}
+
+data::Sequence RandomWindows::window(int64_t length, uint64_t key) const {
   // The bias of the modulo is below tokens / 2^64.
-  const auto place =
-      static_cast<int64_t>(mix64(key) % static_cast<uint64_t>(corpus.train_ends.back()));
-  const auto end = std::upper_bound(corpus.train_ends.begin(), corpus.train_ends.end(), place);
-  const int64_t text = end - corpus.train_ends.begin();
-  const int64_t begin = *end - static_cast<int64_t>(corpus.train_bodies[text].size());
-  data::Sequence window;
-  append_window(corpus, corpus.train_bodies, text, length, window.ids, place - begin);
-  return window;
+  const auto place = static_cast<int64_t>(mix64(key) % static_cast<uint64_t>(ends_.back()));
+  const auto end = std::upper_bound(ends_.begin(), ends_.end(), place);
+  const int64_t text = end - ends_.begin();
+  const int64_t begin = *end - static_cast<int64_t>(corpus_.train_bodies[text].size());
+  data::Sequence sequence;
+  append_window(corpus_, corpus_.train_bodies, text, length, sequence.ids, place - begin);
+  return sequence;
 }
 
 }  // namespace hedgerow::convert

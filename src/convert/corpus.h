@@ -15,7 +15,6 @@ struct Corpus {
   // Texts, or windows of running text where the conversion joins them.
   std::vector<data::Sequence> train;                 // with special tokens, cut to the length
   std::vector<std::vector<int64_t>> train_bodies;    // without special tokens, whole
-  std::vector<int64_t> train_ends;                   // tokens of train_bodies up to and with each
   std::vector<std::string> heldout_texts;            // at most VerifyConfig::texts
   std::vector<data::Sequence> heldout;               // of these, cut to the folder's length
   std::vector<std::vector<int64_t>> heldout_bodies;  // of all held-out texts
@@ -37,9 +36,18 @@ Corpus load_corpus(const ConvertConfig& config, int64_t max_length);
 void append_window(const Corpus& corpus, const std::vector<std::vector<int64_t>>& bodies,
                    int64_t text, int64_t length, std::vector<int64_t>& ids, int64_t skip = 0);
 
-// Running training text of `length` tokens, the special ones included, from a place that depends
-// on `key` alone: all tokens but the special ones are as likely to be its first.
-data::Sequence random_window(const Corpus& corpus, int64_t length, uint64_t key);
+// Running training text from random places; the corpus must outlive it.
+class RandomWindows {
+ public:
+  explicit RandomWindows(const Corpus& corpus);
+  // `length` tokens, the special ones included. Where they begin depends on `key` alone, and all
+  // tokens of the texts are as likely to be the first.
+  data::Sequence window(int64_t length, uint64_t key) const;
+
+ private:
+  const Corpus& corpus_;
+  std::vector<int64_t> ends_;  // tokens up to and with each text
+};
 
 // [B,length] windows of running text from places spread over the training texts: `passes` of
 // `windows_per_pass`, or as many as the texts fill (at least 1), in at most as many passes.

@@ -43,6 +43,7 @@ class RecoverObjective : public train::Objective {
         model_(model),
         corpus_(corpus),
         config_(config),
+        windows_(corpus),
         seed_(static_cast<uint64_t>(seed)),
         order_(data::lengths(corpus.train), config.batch, seed_) {}
 
@@ -111,7 +112,7 @@ class RecoverObjective : public train::Objective {
       const data::Sequence& text = corpus_.train[index];
       const uint64_t draw = mix64(key ^ texts.size());
       const bool recut = position.epoch > 0 && uniform(draw) < config_.recut;
-      texts.push_back(recut ? random_window(corpus_, std::ssize(text.ids), draw) : text);
+      texts.push_back(recut ? windows_.window(std::ssize(text.ids), draw) : text);
     }
     return texts;
   }
@@ -141,6 +142,7 @@ class RecoverObjective : public train::Objective {
   models::LoadedModel& model_;
   const Corpus& corpus_;
   RecoverConfig config_;
+  RandomWindows windows_;
   uint64_t seed_;
   data::BatchOrder order_;
 };

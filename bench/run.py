@@ -12,6 +12,7 @@ not a failure: timing never decides a test.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -73,7 +74,7 @@ class Bench:
 
     def __init__(self, program: str, quick: bool) -> None:
         self.program = program
-        self.effort = ["--rounds", "3"] if quick else ["--rounds", "5", "--best-of", "3"]
+        self.effort = ["--rounds", "3"] if quick else ["--rounds", "3", "--best-of", "3"]
         self.documents: list[dict] = []
         self.lines: list[dict] = []
 
@@ -109,6 +110,15 @@ class Bench:
                 held=held,
             )
         )
+
+    def write(self, path: pathlib.Path) -> None:
+        """All lines and documents up to now; the file is whole at any time."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(path.name + ".partial")
+        unfinished.write_text(
+            json.dumps(dict(lines=self.lines, runs=self.documents), indent=1) + "\n"
+        )
+        unfinished.replace(path)
 
 
 def joined(values: tuple[int, ...]) -> str:
@@ -439,15 +449,17 @@ def main() -> None:
     for part in (
         against_sdpa,
         large_inputs,
+        widths,
+        linear_time,
+        functools.partial(layer_memory, model=args.model),
+        scaling,
         entmax,
         talking_heads,
         partial,
-        widths,
-        linear_time,
-        scaling,
     ):
         part(bench)
-    layer_memory(bench, args.model)
+        if args.out:  # after each part, so that an interruption loses none before it
+            bench.write(args.out)
     print()
     for line in bench.lines:
         verdict = "yes" if line["held"] else "NO"
@@ -455,11 +467,6 @@ def main() -> None:
             f"{verdict:3}  {line['target']:75} {line['measured']:8.3f}  {line['rule']} {line['wanted']}"
         )
     print(f"{sum(l['held'] for l in bench.lines)} of {len(bench.lines)} targets held")
-    if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        args.out.write_text(
-            json.dumps(dict(lines=bench.lines, runs=bench.documents), indent=1) + "\n"
-        )
 
 
 if __name__ == "__main__":

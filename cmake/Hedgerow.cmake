@@ -139,9 +139,13 @@ endfunction()
 function(hedgerow_shared_library)
   add_library(hedgerow SHARED ${PROJECT_SOURCE_DIR}/src/library.cc)
   hedgerow_common(hedgerow "")
+  # Each archive once: CMake 3.25 repeats those that others need inside its own WHOLE_ARCHIVE groups,
+  # which GNU ld refuses. What they link comes after them.
+  foreach(module ${HEDGEROW_MODULES})
+    list(APPEND archives $<TARGET_FILE:${module}>)
+  endforeach()
+  target_link_options(hedgerow PRIVATE LINKER:--push-state,--whole-archive ${archives} LINKER:--pop-state)
   target_link_libraries(hedgerow PRIVATE ${HEDGEROW_MODULES})
-  list(JOIN HEDGEROW_MODULES "," modules)
-  set_target_properties(hedgerow PROPERTIES LINK_LIBRARY_OVERRIDE "WHOLE_ARCHIVE,${modules}")
   target_link_libraries(hedgerow PUBLIC hedgerow::torch)
   target_include_directories(hedgerow PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
